@@ -1,0 +1,8 @@
+//! What Freehold knows and how it decides: pure types and functions, no clock, no I/O, no randomness.
+
+pub mod actor;
+pub mod inventory;
+pub mod node;
+pub mod quantity;
+pub mod secret;
+pub mod status;

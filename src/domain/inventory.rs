@@ -1,0 +1,75 @@
+//! The inventory document (INTERFACE §4), the same over gRPC, HTTP and the command line.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::node::Taint;
+
+/// The hardware there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inventory {
+    /// Goes up with every change.
+    pub revision: u64,
+    /// The newest observation; absent before the first complete list.
+    pub observed_at: Option<Timestamp>,
+    /// How old that is.
+    pub age_ms: Option<u64>,
+    /// Whether the picture is complete and fresh.
+    pub ready: bool,
+    /// The machines, by name.
+    pub nodes: Vec<NodeReport>,
+}
+
+/// A machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Its name.
+    pub name: String,
+    /// The UID of its Kubernetes object.
+    pub uid: String,
+    /// Whether orders may be placed on it.
+    pub sellable: bool,
+    /// Why not.
+    pub reasons: Vec<NodeReason>,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// Millicpu.
+    pub cpu: Amount,
+    /// Bytes.
+    pub memory: Amount,
+    /// Bytes.
+    pub ephemeral_storage: Amount,
+    /// Cards by extended resource, for example `nvidia.com/gpu`.
+    pub gpu: BTreeMap<String, Quantity>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Why a node is not sold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReason {
+    /// For programs: `not_ready`, `cordoned`, `tainted`, `pressure`, `unreadable`, `stale` …
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+/// A resource of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amount {
+    /// How much.
+    pub quantity: Quantity,
+}
+
+/// How much there is and how much is taken. Absent means unknown, never zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quantity {
+    /// What pods may use.
+    pub allocatable: Option<i64>,
+    /// What pods use.
+    pub allocated: Option<i64>,
+    /// What is promised.
+    pub reserved: Option<i64>,
+}
