@@ -6,3 +6,4 @@ pub mod node;
 pub mod quantity;
 pub mod secret;
 pub mod status;
+pub mod supervision;
