@@ -23,14 +23,16 @@ mod tap;
 mod tests;
 pub mod topics;
 mod watch;
+mod writer;
 
 pub use facts::{ActorEvent, ActorEventKind, InventoryHandle};
-pub use retained::{Claim, ClaimRefused, Entry, KeyWriter, Retained, Superseded};
+pub use retained::{Entry, Retained};
 pub use stream::{Stream, StreamEvent, StreamReader, StreamUpdate};
 pub use subscription::{Subscription, Update};
 pub use tap::{Tap, Tapped};
 pub use topics::Bus;
 pub use watch::WatchRefused;
+pub use writer::{Claim, ClaimRefused, KeyWriter, Superseded};
 
 /// How much goes over a topic; running totals, so that reading them costs nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,12 +10,12 @@ use std::{
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
-use thiserror::Error;
 use tokio::sync::watch;
 
 use super::{
     Subscription, TopicStatistics,
     sequence::{ErasedChange, Order, Payload, Stamp},
+    writer::{Claim, ClaimRefused, KeyWriter, Superseded},
 };
 
 /// Removals remembered per topic. A reader further behind than this starts over with the present values.
@@ -31,48 +31,6 @@ impl<V: PartialEq + Serialize + Send + Sync + 'static> Value for V {}
 /// A topic that keeps the last value of each key. Cheap to clone: all clones are the same topic.
 pub struct Retained<V> {
     topic: Arc<Topic<V>>,
-}
-
-/// Who writes a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// The actor's path.
-    pub path: String,
-    /// Its incarnation. Generations come from one counter of the process, so that a later incarnation always
-    /// has the higher one.
-    pub generation: u64,
-}
-
-/// Why a key could not be claimed.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error(
-    "key {key:?} of topic {topic} belongs to {} generation {}, and {} generation {} is not newer",
-    .holder.path, .holder.generation, .claim.path, .claim.generation
-)]
-pub struct ClaimRefused {
-    /// The topic's name.
-    pub topic: &'static str,
-    /// The key.
-    pub key: Arc<str>,
-    /// Who asked.
-    pub claim: Claim,
-    /// Who has it.
-    pub holder: Claim,
-}
-
-/// A publish of a writer that has been replaced.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error(
-    "{} generation {} no longer writes key {key:?} of topic {topic}: a newer incarnation does",
-    .claim.path, .claim.generation
-)]
-pub struct Superseded {
-    /// The topic's name.
-    pub topic: &'static str,
-    /// The key.
-    pub key: Arc<str>,
-    /// Whose publish was refused.
-    pub claim: Claim,
 }
 
 /// A key's value, and when it came.
@@ -212,11 +170,7 @@ impl<V: Value> Retained<V> {
             }
         }
         drop(guard);
-        Ok(KeyWriter {
-            topic: Arc::clone(&self.topic),
-            key,
-            claim,
-        })
+        Ok(KeyWriter::new(Arc::clone(&self.topic), key, claim))
     }
 
     /// The present value of a key.
@@ -282,6 +236,10 @@ impl<V: Value> Retained<V> {
 }
 
 impl<V> Topic<V> {
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
     pub(super) fn changed(&self) -> watch::Receiver<()> {
         self.wake.subscribe()
     }
@@ -323,7 +281,12 @@ impl<V> Topic<V> {
 
 impl<V: Value> Topic<V> {
     /// Writes a key for its claimant: a value, or none to remove it.
-    fn write(&self, key: &Arc<str>, claim: &Claim, value: Option<Arc<V>>) -> Result<Option<u64>, Superseded> {
+    pub(super) fn write(
+        &self,
+        key: &Arc<str>,
+        claim: &Claim,
+        value: Option<Arc<V>>,
+    ) -> Result<Option<u64>, Superseded> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let Some(slot) = state.slots.get_mut(key).filter(|slot| slot.claim == *claim) else {
@@ -364,7 +327,7 @@ impl<V: Value> Topic<V> {
     }
 
     /// A writer of a claim is gone. A value it leaves behind stays, and so does the claim that guards it.
-    fn release(&self, key: &Arc<str>, claim: &Claim) {
+    pub(super) fn release(&self, key: &Arc<str>, claim: &Claim) {
         let mut state = self.state.lock();
         let Some(slot) = state.slots.get_mut(key).filter(|slot| slot.claim == *claim) else {
             return;
@@ -437,54 +400,6 @@ impl<V: Value> RetainedView for Topic<V> {
             unchanged: state.unchanged,
             refused: state.refused,
         }
-    }
-}
-
-/// The one writer of a key. Dropping it leaves the last value where it is.
-pub struct KeyWriter<V: Value> {
-    topic: Arc<Topic<V>>,
-    key: Arc<str>,
-    claim: Claim,
-}
-
-impl<V: Value> KeyWriter<V> {
-    /// The key.
-    #[must_use]
-    pub fn key(&self) -> &Arc<str> {
-        &self.key
-    }
-
-    /// Publishes a value. Returns its sequence number, or none when it equals the present one.
-    ///
-    /// # Errors
-    /// When a newer incarnation has claimed the key.
-    pub fn publish(&self, value: impl Into<Arc<V>>) -> Result<Option<u64>, Superseded> {
-        self.topic.write(&self.key, &self.claim, Some(value.into()))
-    }
-
-    /// Removes the key. Returns the removal's sequence number, or none when there was no value.
-    ///
-    /// # Errors
-    /// When a newer incarnation has claimed the key.
-    pub fn remove(&self) -> Result<Option<u64>, Superseded> {
-        self.topic.write(&self.key, &self.claim, None)
-    }
-}
-
-impl<V: Value> Drop for KeyWriter<V> {
-    fn drop(&mut self) {
-        self.topic.release(&self.key, &self.claim);
-    }
-}
-
-impl<V: Value> fmt::Debug for KeyWriter<V> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("KeyWriter")
-            .field("topic", &self.topic.name)
-            .field("key", &self.key)
-            .field("claim", &self.claim)
-            .finish()
     }
 }
 
