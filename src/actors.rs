@@ -1,7 +1,9 @@
 //! The actor tree: supervised actors, each a mailbox around a pure state machine.
 //!
 //! ```text
-//! root ─┬─ inventory          folds node facts, publishes inventory.cluster
+//! root ─┬─ store              looks after the store's health and size
+//!       ├─ inventory          folds node reports, publishes inventory.cluster
+//!       ├─ status             ready or not, and why; publishes status
 //!       └─ node-pool ── node* one per Kubernetes node: capacity, labels, conditions
 //! ```
 //!
@@ -12,7 +14,14 @@
 pub mod behaviour;
 pub mod guardian;
 pub mod host;
+pub mod inventory;
+pub mod node;
+pub mod node_pool;
 pub mod reference;
+pub mod root;
 pub mod runtimes;
 pub mod slot;
+pub mod status;
+pub mod store;
 pub mod tree;
+pub mod wiring;

@@ -75,6 +75,12 @@ impl<B: Behaviour> Scope<'_, B> {
         self.cradle.generation
     }
 
+    /// A generation above that of any child, for speaking in the place of one that is gone.
+    #[must_use]
+    pub fn newer_generation(&self) -> u64 {
+        self.cradle.habitat.next_generation()
+    }
+
     /// Something is not as it must be, or an effect may or may not have happened: the state is dropped
     /// and rebuilt from the store and from observation. Messages that wait are kept.
     pub fn fail(&mut self, class: FaultClass, message: impl Into<String>) {

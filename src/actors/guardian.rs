@@ -91,6 +91,12 @@ impl<B: Behaviour> Child<B> {
         &self.reference
     }
 
+    /// What it is doing.
+    #[must_use]
+    pub fn state(&self) -> ActorState {
+        self.reference.state()
+    }
+
     /// Ends it and everything below it, in reverse order of start.
     pub async fn stop(self) {
         let Self { stop, mut done, .. } = self;

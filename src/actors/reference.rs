@@ -11,6 +11,7 @@ use super::{
     host::{Host, Mail},
     slot::Slot,
 };
+use crate::domain::actor::ActorState;
 
 /// An actor, whichever incarnation of it lives now.
 pub struct ActorRef<B: Behaviour> {
@@ -56,6 +57,12 @@ impl<B: Behaviour> ActorRef<B> {
     #[must_use]
     pub fn path(&self) -> &str {
         self.slot.path()
+    }
+
+    /// What it is doing.
+    #[must_use]
+    pub fn state(&self) -> ActorState {
+        self.slot.state()
     }
 
     /// Sends a message without waiting for what becomes of it.

@@ -9,7 +9,10 @@ use super::{
     ActorEvent, InventoryHandle, Retained, Stream, Tap, TopicStatistics, sequence::Order, watch::AnyTopic,
 };
 use crate::{
-    domain::{inventory::NodeReport, status::Status},
+    domain::{
+        inventory::NodeReport,
+        status::{SourceState, Status},
+    },
     ports::clock::Clock,
 };
 
@@ -85,6 +88,12 @@ topics! {
         writer: "Inventory",
         readers: "Status, EventService",
         tells: "The fleet as a handle: its revision, how many nodes it has, when it was seen. Equal by revision.",
+    }
+    inventory_source = "inventory.source": Retained<SourceState> {
+        key: "empty",
+        writer: "NodePool",
+        readers: "Inventory, Status, EventService",
+        tells: "How the node watch of the cluster is: how many nodes it holds, when it was heard, what is wrong.",
     }
     status = "status": Retained<Status> {
         key: "empty",

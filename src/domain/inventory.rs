@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::node::Taint;
+use super::node::{NodeProblem, Taint};
 
 /// The hardware there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,10 +41,21 @@ pub struct NodeReport {
     pub memory: Amount,
     /// Bytes.
     pub ephemeral_storage: Amount,
-    /// Cards by extended resource, for example `nvidia.com/gpu`.
-    pub gpu: BTreeMap<String, Quantity>,
+    /// Cards.
+    pub gpu: Gpu,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// What in its object made no sense.
+    pub problems: Vec<NodeProblem>,
+}
+
+/// The cards of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// All of them.
+    pub quantity: Quantity,
+    /// By extended resource, for example `nvidia.com/gpu`.
+    pub resources: BTreeMap<String, Quantity>,
 }
 
 /// Why a node is not sold.

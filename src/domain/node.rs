@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
+use super::inventory::{Amount, Gpu, NodeReason, NodeReport, Quantity};
+
 /// The name of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -76,4 +78,199 @@ pub struct NodeProblem {
     pub field: String,
     /// What is wrong with it.
     pub message: String,
+}
+
+/// Extended resources that stand for GPUs.
+const GPU_RESOURCES: [&str; 4] = [
+    "nvidia.com/gpu",
+    "amd.com/gpu",
+    "gpu.intel.com/i915",
+    "gpu.intel.com/xe",
+];
+
+/// Conditions that keep tenants away while they hold.
+const PRESSURES: [&str; 4] = [
+    "MemoryPressure",
+    "DiskPressure",
+    "PIDPressure",
+    "NetworkUnavailable",
+];
+
+impl NodeFacts {
+    /// Why nothing is sold on this node; empty when it is sold.
+    #[must_use]
+    pub fn reasons_against(&self) -> Vec<NodeReason> {
+        let mut reasons = Vec::new();
+        let mut against = |code: &str, message: String| {
+            reasons.push(NodeReason {
+                code: code.to_owned(),
+                message,
+            })
+        };
+        match self.conditions.get("Ready") {
+            Some(ConditionStatus::True) => {}
+            Some(ConditionStatus::False) => {
+                against("not_ready", "the kubelet says that it is not ready".to_owned())
+            }
+            Some(ConditionStatus::Unknown) => {
+                against("not_ready", "the kubelet has not been heard of".to_owned())
+            }
+            None => against("not_ready", "the node has no Ready condition".to_owned()),
+        }
+        if self.unschedulable {
+            against(
+                "cordoned",
+                "spec.unschedulable is set (kubectl uncordon releases it)".to_owned(),
+            );
+        }
+        for taint in self
+            .taints
+            .iter()
+            .filter(|taint| taint.effect != "PreferNoSchedule")
+        {
+            against(
+                "tainted",
+                format!(
+                    "taint {}={}:{} keeps tenants' pods away",
+                    taint.key, taint.value, taint.effect
+                ),
+            );
+        }
+        for pressure in PRESSURES {
+            if self.conditions.get(pressure) == Some(&ConditionStatus::True) {
+                against("pressure", format!("condition {pressure} holds"));
+            }
+        }
+        for resource in ["cpu", "memory", "ephemeral-storage", "pods"] {
+            if !self.allocatable.contains_key(resource) {
+                against(
+                    "unreadable",
+                    format!("status.allocatable.{resource} is missing or makes no sense"),
+                );
+            }
+        }
+        reasons
+    }
+
+    /// The node as the inventory shows it. What pods and promises take is not known here.
+    #[must_use]
+    pub fn report(&self, name: &NodeName) -> NodeReport {
+        let quantity = |resource: &str| Quantity {
+            allocatable: self.allocatable.get(resource).copied(),
+            allocated: None,
+            reserved: None,
+        };
+        let amount = |resource: &str| Amount {
+            quantity: quantity(resource),
+        };
+        let cards: BTreeMap<String, Quantity> = GPU_RESOURCES
+            .into_iter()
+            .filter(|resource| self.allocatable.contains_key(*resource))
+            .map(|resource| (resource.to_owned(), quantity(resource)))
+            .collect();
+        let all_cards = cards
+            .values()
+            .try_fold(0_i64, |sum, cards| sum.checked_add(cards.allocatable?));
+        let reasons = self.reasons_against();
+        NodeReport {
+            name: name.to_string(),
+            uid: self.uid.clone(),
+            sellable: reasons.is_empty(),
+            reasons,
+            taints: self.taints.clone(),
+            cpu: amount("cpu"),
+            memory: amount("memory"),
+            ephemeral_storage: amount("ephemeral-storage"),
+            gpu: Gpu {
+                quantity: Quantity {
+                    allocatable: all_cards,
+                    allocated: None,
+                    reserved: None,
+                },
+                resources: cards,
+            },
+            labels: self.labels.clone(),
+            problems: self.problems.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sold() -> NodeFacts {
+        NodeFacts {
+            conditions: BTreeMap::from([("Ready".into(), ConditionStatus::True)]),
+            allocatable: [
+                ("cpu", 4000),
+                ("memory", 1 << 30),
+                ("ephemeral-storage", 1 << 30),
+                ("pods", 110),
+            ]
+            .map(|(name, amount)| (name.to_owned(), amount))
+            .into(),
+            ..NodeFacts::default()
+        }
+    }
+
+    fn codes(facts: &NodeFacts) -> Vec<String> {
+        facts
+            .reasons_against()
+            .into_iter()
+            .map(|reason| reason.code)
+            .collect()
+    }
+
+    #[test]
+    fn an_ordinary_node_is_sold() {
+        let report = sold().report(&"a".into());
+        assert!(report.sellable && report.reasons.is_empty());
+        assert_eq!(report.cpu.quantity.allocatable, Some(4000));
+        assert_eq!(report.cpu.quantity.allocated, None, "unknown is not zero");
+        assert_eq!(
+            report.gpu.quantity.allocatable,
+            Some(0),
+            "a node without the resource has no cards"
+        );
+    }
+
+    #[test]
+    fn every_reason_not_to_sell_is_named() {
+        let mut facts = sold();
+        facts.unschedulable = true;
+        facts
+            .conditions
+            .insert("DiskPressure".into(), ConditionStatus::True);
+        facts.conditions.insert("Ready".into(), ConditionStatus::Unknown);
+        let taint = |effect: &str| Taint {
+            key: "k".into(),
+            value: "v".into(),
+            effect: effect.into(),
+        };
+        facts.taints = vec![taint("NoSchedule"), taint("PreferNoSchedule")];
+        facts.allocatable.remove("memory");
+        assert_eq!(
+            codes(&facts),
+            ["not_ready", "cordoned", "tainted", "pressure", "unreadable"]
+        );
+        assert_eq!(facts.report(&"a".into()).memory.quantity.allocatable, None);
+        assert_eq!(codes(&NodeFacts::default())[0], "not_ready");
+    }
+
+    #[test]
+    fn cards_of_several_vendors_add_up() {
+        let mut facts = sold();
+        facts.allocatable.insert("nvidia.com/gpu".into(), 4);
+        facts.allocatable.insert("amd.com/gpu".into(), 2);
+        let gpu = facts.report(&"a".into()).gpu;
+        assert_eq!(gpu.quantity.allocatable, Some(6));
+        assert_eq!(gpu.resources.len(), 2);
+        facts.allocatable.insert("nvidia.com/gpu".into(), i64::MAX);
+        assert_eq!(
+            facts.report(&"a".into()).gpu.quantity.allocatable,
+            None,
+            "a sum that overflows is unknown"
+        );
+    }
 }

@@ -40,6 +40,10 @@ pub enum Kind {
     Node,
     /// Folds what is known of the hardware.
     Inventory,
+    /// Says whether the provider is ready, and why not.
+    Status,
+    /// Looks after the store's health and size.
+    Store,
 }
 
 impl Kind {
@@ -51,6 +55,8 @@ impl Kind {
             Self::NodePool => "node-pool",
             Self::Node => "node",
             Self::Inventory => "inventory",
+            Self::Status => "status",
+            Self::Store => "store",
         }
     }
 }
@@ -95,6 +101,7 @@ pub const fn policy(kind: Kind) -> Policy {
         Kind::Root => (WhenSpent::Escalate, Place::Pools, 5, 64),
         Kind::NodePool => (WhenSpent::Escalate, Place::Pools, 5, 1024),
         Kind::Inventory => (WhenSpent::Escalate, Place::Inventory, 5, 1024),
+        Kind::Status | Kind::Store => (WhenSpent::Escalate, Place::Pools, 5, 64),
         Kind::Node => (WhenSpent::Quarantine, Place::Objects, 10, 16),
     };
     Policy {
