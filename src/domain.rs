@@ -1,6 +1,7 @@
 //! What Freehold knows and how it decides: pure types and functions, no clock, no I/O, no randomness.
 
 pub mod actor;
+pub mod human;
 pub mod inventory;
 pub mod node;
 pub mod quantity;
