@@ -22,25 +22,40 @@ impl ConfigError {
         Self {
             key: None,
             origin: None,
-            message: message.into(),
+            message: one_line(message.into()),
             hint: None,
             expected: None,
         }
     }
 
     pub(super) fn key(mut self, key: impl Into<String>) -> Self {
-        self.key = Some(key.into());
+        self.key = Some(one_line(key.into()));
         self
     }
 
     pub(super) fn origin(mut self, origin: Option<impl Into<String>>) -> Self {
-        self.origin = origin.map(Into::into);
+        self.origin = origin.map(|origin| one_line(origin.into()));
         self
     }
 
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+impl ConfigError {
+    /// The code of every such error, for machines.
+    pub const CODE: &str = "config_invalid";
+
+    /// Key, message and origin, without the hint: for those who show the hint apart.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let without_hint = Self {
+            hint: None,
+            ..self.clone()
+        };
+        without_hint.to_string()
     }
 }
 
@@ -61,6 +76,23 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+/// Keys and file names come from outside too: no line breaks, nothing invisible, no end in sight.
+fn one_line(text: String) -> String {
+    const LONGEST: usize = 400;
+    if text.len() <= LONGEST && !text.contains(char::is_control) {
+        return text;
+    }
+    let mut line: String = text
+        .chars()
+        .take(LONGEST)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
+    if text.chars().nth(LONGEST).is_some() {
+        line.push('…');
+    }
+    line
+}
 
 /// A piece of what somebody wrote, fit for one line of a message: quoted, escaped, cut.
 pub(super) fn quoted(text: &str) -> String {

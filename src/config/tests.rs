@@ -195,6 +195,14 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
     refusal("nonsense: {}\n", "nonsense", 1);
     refusal("1: 2\n", "1", 1);
     refusal("\"a.b\": 2\n", "a.b", 1);
+    refusal("\"a\\nb\": 2\n", "a\u{fffd}b", 1);
+    assert!(
+        load_text(format!("{}: 2\n", "k".repeat(900)))
+            .unwrap_err()
+            .to_string()
+            .len()
+            < 600
+    );
     let text = "embedded:\n  faults:\n    - kind: error\n      statuz: 500\n";
     let error = refusal(text, "embedded.faults[0].statuz", 4);
     assert_eq!(error.hint.as_deref(), Some("did you mean status?"));
@@ -508,6 +516,17 @@ fn every_key_says_what_it_takes_and_what_it_does() {
     assert_eq!(takes("store.min-free"), "a size such as 512Mi or 24Gi");
     assert_eq!(takes("debug.enabled"), "true or false");
     assert_eq!(takes("cluster.kind"), "one of embedded, kubernetes");
+}
+
+#[test]
+fn secrets_are_configured_as_files_only() {
+    for (key, ..) in known::keys() {
+        let name = key.rsplit('.').next().unwrap();
+        let smells = ["password", "secret", "token", "key", "credential"]
+            .iter()
+            .any(|word| name.contains(word));
+        assert!(!smells || name.ends_with("-file"), "{key}");
+    }
 }
 
 #[test]
