@@ -2,6 +2,7 @@
 
 pub mod actor;
 pub mod event;
+pub mod human;
 pub mod inventory;
 pub mod node;
 pub mod quantity;
