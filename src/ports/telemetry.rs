@@ -93,7 +93,7 @@ pub struct RequestLabels {
     /// The method or route of the access table, never a path as sent.
     pub method: &'static str,
     /// What was answered.
-    pub code: &'static str,
+    pub code: String,
 }
 
 /// A listener.
