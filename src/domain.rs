@@ -1,11 +1,14 @@
 //! What Freehold knows and how it decides: pure types and functions, no clock, no I/O, no randomness.
 
+pub mod access;
 pub mod actor;
 pub mod event;
 pub mod human;
+pub mod api_fault;
 pub mod inventory;
 pub mod node;
 pub mod quantity;
 pub mod secret;
 pub mod status;
 pub mod supervision;
+pub mod store_report;

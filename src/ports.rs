@@ -5,3 +5,4 @@ pub mod binding;
 pub mod clock;
 pub mod cluster;
 pub mod store;
+pub mod telemetry;
