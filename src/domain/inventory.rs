@@ -58,6 +58,24 @@ pub struct Gpu {
     pub resources: BTreeMap<String, Quantity>,
 }
 
+impl Gpu {
+    /// All cards of these resources. A sum that overflows, or of which a part is unknown, is unknown.
+    #[must_use]
+    pub fn of(resources: BTreeMap<String, Quantity>) -> Self {
+        let sum = |part: fn(&Quantity) -> Option<i64>| {
+            resources.values().try_fold(0_i64, |sum, quantity| sum.checked_add(part(quantity)?))
+        };
+        // Without any such resource nothing can be taken of it either, but that is known elsewhere.
+        let taken = |part: fn(&Quantity) -> Option<i64>| if resources.is_empty() { None } else { sum(part) };
+        let quantity = Quantity {
+            allocatable: sum(|quantity| quantity.allocatable),
+            allocated: taken(|quantity| quantity.allocated),
+            reserved: taken(|quantity| quantity.reserved),
+        };
+        Self { quantity, resources }
+    }
+}
+
 /// Why a node is not sold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReason {

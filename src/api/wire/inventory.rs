@@ -45,10 +45,16 @@ fn render_node(node: inventory::NodeReport) -> v1::Node {
         ephemeral_storage: Some(render_quantity(node.ephemeral_storage.quantity)),
         gpu: node
             .gpu
+            .resources
             .into_iter()
             .map(|(name, quantity)| (name, render_quantity(quantity)))
             .collect(),
         labels: node.labels.into_iter().collect(),
+        problems: node
+            .problems
+            .into_iter()
+            .map(|problem| v1::NodeProblem { field: problem.field, message: problem.message })
+            .collect(),
     }
 }
 
@@ -103,12 +109,15 @@ fn parse_node(node: v1::Node) -> inventory::NodeReport {
         cpu: amount(node.cpu),
         memory: amount(node.memory),
         ephemeral_storage: amount(node.ephemeral_storage),
-        gpu: node
-            .gpu
-            .into_iter()
-            .map(|(name, quantity)| (name, parse_quantity(quantity)))
-            .collect(),
+        gpu: inventory::Gpu::of(
+            node.gpu.into_iter().map(|(name, quantity)| (name, parse_quantity(quantity))).collect(),
+        ),
         labels: node.labels.into_iter().collect(),
+        problems: node
+            .problems
+            .into_iter()
+            .map(|problem| node::NodeProblem { field: problem.field, message: problem.message })
+            .collect(),
     }
 }
 
