@@ -1,0 +1,68 @@
+//! What the store needs of a disk: the seam at which tests break it.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::layout::{Census, RawWrite, STATE_KEY, State};
+use crate::ports::store::Pair;
+
+/// Why the disk or sled did not do as asked.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{0}")]
+pub(super) struct BackendError(pub String);
+
+/// An open ordered map on a disk. Only the store's thread uses it.
+pub(super) trait Backend: fmt::Debug + Send {
+    /// Applies the writes atomically; not durable yet.
+    fn apply(&mut self, writes: &[RawWrite]) -> Result<(), BackendError>;
+
+    /// Hands what was applied to the operating system.
+    fn flush(&mut self) -> Result<(), BackendError>;
+
+    /// Makes what was flushed survive a loss of power.
+    fn sync(&mut self) -> Result<(), BackendError>;
+
+    /// The stored bytes of one key.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, BackendError>;
+
+    /// Up to `limit` pairs from `from` on (or strictly after it), in key order.
+    fn range(&self, from: &[u8], exclusive: bool, limit: usize) -> Result<Vec<Pair>, BackendError>;
+
+    /// Bytes on disk.
+    fn bytes(&self) -> u64;
+
+    /// Gives the files back, so that they can be opened again.
+    fn close(self: Box<Self>) -> Result<(), BackendError>;
+}
+
+/// Opens the same map again.
+pub(super) trait Opener: fmt::Debug + Send {
+    fn open(&mut self) -> Result<Box<dyn Backend>, BackendError>;
+}
+
+pub(super) fn read_state(backend: &dyn Backend) -> Result<State, BackendError> {
+    let raw = backend
+        .get(STATE_KEY)?
+        .ok_or_else(|| BackendError("the record of its own state is gone".into()))?;
+    State::from_raw(&raw).map_err(|reason| BackendError(format!("the record of its own state: {reason}")))
+}
+
+/// Reads and checks every record.
+pub(super) fn take_census(backend: &dyn Backend, expected: &State) -> Result<Census, BackendError> {
+    const PAGE: usize = 512;
+    let mut census = Census::default();
+    let mut after = Vec::new();
+    loop {
+        let page = backend.range(&after, true, PAGE)?;
+        for (key, raw) in &page {
+            census.take(key, raw);
+        }
+        match page.into_iter().next_back() {
+            Some((key, _)) => after = key,
+            None => break,
+        }
+    }
+    census.compare(expected);
+    Ok(census)
+}
