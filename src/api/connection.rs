@@ -85,9 +85,13 @@ impl Reception {
     where
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let open = self.gate.metrics.connections.get_or_create_owned(&ListenerLabels {
-            listener: self.door.surface.name(),
-        });
+        let open = self
+            .gate
+            .metrics
+            .connections
+            .get_or_create_owned(&ListenerLabels {
+                listener: self.door.surface.name(),
+            });
         open.inc();
         let killed = self.killed.clone();
         tokio::select! {

@@ -8,7 +8,7 @@ pub(crate) mod origin;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{body::Body, response::IntoResponse as _};
-use http::{HeaderMap, Request, Response, header};
+use http::{HeaderMap, Request, Response};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -302,13 +302,6 @@ fn grpc_timeout(headers: &HeaderMap) -> Result<Option<Duration>, ApiError> {
     Ok(Some(wait))
 }
 
-/// Whether a request claims to be gRPC; everything else is refused early on that port.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
-}
-
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
@@ -324,7 +317,10 @@ mod tests {
     #[test]
     fn a_timeout_is_read_in_every_unit() {
         assert_eq!(timeout("5S"), Ok(Some(Duration::from_secs(5))));
-        assert_eq!(timeout("99999999H"), Ok(Some(Duration::from_secs(99_999_999 * 3600))));
+        assert_eq!(
+            timeout("99999999H"),
+            Ok(Some(Duration::from_secs(99_999_999 * 3600)))
+        );
         assert_eq!(timeout("20m"), Ok(Some(Duration::from_millis(20))));
         assert_eq!(timeout("7n"), Ok(Some(Duration::from_nanos(7))));
     }

@@ -146,7 +146,9 @@ pub enum TableError {
     #[error("the compiled descriptors cannot be read: {0}")]
     Descriptors(String),
     /// They do not fit.
-    #[error("the access table does not fit the services: without a line {unlisted:?}, without a method {unknown:?}")]
+    #[error(
+        "the access table does not fit the services: without a line {unlisted:?}, without a method {unknown:?}"
+    )]
     Mismatch {
         /// Methods the table says nothing about.
         unlisted: Vec<String>,
@@ -215,7 +217,11 @@ impl AccessTable {
     /// # Errors
     /// `true` when the path exists with another method.
     pub fn route(method: &Method, path: &str) -> Result<&'static Route, bool> {
-        let asked = if method == Method::HEAD { &Method::GET } else { method };
+        let asked = if method == Method::HEAD {
+            &Method::GET
+        } else {
+            method
+        };
         let mut path_exists = false;
         for route in ROUTES {
             if matches(route.path, path) {
@@ -308,7 +314,10 @@ mod tests {
             .filter(|(_, rule)| *rule == Rule::Anyone)
             .map(|(path, _)| *path)
             .collect();
-        assert!(open.iter().all(|path| path.starts_with("/grpc.health.v1.")), "{open:?}");
+        assert!(
+            open.iter().all(|path| path.starts_with("/grpc.health.v1.")),
+            "{open:?}"
+        );
         let routes: Vec<&str> = ROUTES
             .iter()
             .filter(|route| route.rule == Rule::Anyone)

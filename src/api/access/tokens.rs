@@ -462,8 +462,7 @@ fn key(id: &str) -> Vec<u8> {
 }
 
 fn put(record: &Record) -> Result<Write, TokenError> {
-    let value =
-        serde_json::to_vec(record).map_err(|_| TokenError::Broken("its record cannot be written"))?;
+    let value = serde_json::to_vec(record).map_err(|_| TokenError::Broken("its record cannot be written"))?;
     Ok(Write::Put(key(&record.id), value))
 }
 
@@ -493,11 +492,8 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 /// Takes as long for a near miss as for a wild guess.
 fn equal_in_constant_time(left: &[u8], right: &[u8]) -> bool {
-    let difference = left
-        .iter()
-        .zip(right)
-        .fold(0_u8, |difference, (left, right)| {
-            std::hint::black_box(difference | (left ^ right))
-        });
+    let difference = left.iter().zip(right).fold(0_u8, |difference, (left, right)| {
+        std::hint::black_box(difference | (left ^ right))
+    });
     left.len() == right.len() && difference == 0
 }

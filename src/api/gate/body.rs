@@ -154,7 +154,9 @@ impl http_body::Body for GuardedBody {
         let frame = std::task::ready!(Pin::new(&mut self.inner).poll_frame(context));
         match &frame {
             Some(Ok(frame)) => {
-                let sent = frame.trailers_ref().and_then(|trailers| trailers.get("grpc-status"));
+                let sent = frame
+                    .trailers_ref()
+                    .and_then(|trailers| trailers.get("grpc-status"));
                 if let Some(sent) = sent {
                     let code = code_name(tonic::Code::from_bytes(sent.as_bytes()));
                     self.count(code);

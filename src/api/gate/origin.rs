@@ -56,7 +56,12 @@ fn is_local(authority: &Authority) -> bool {
 fn foreign(name: &'static str, headers: &HeaderMap, header: &HeaderName) -> ApiError {
     let value = headers
         .get(header)
-        .map(|value| String::from_utf8_lossy(value.as_bytes()).chars().take(80).collect())
+        .map(|value| {
+            String::from_utf8_lossy(value.as_bytes())
+                .chars()
+                .take(80)
+                .collect()
+        })
         .unwrap_or_default();
     ApiError::Foreign { header: name, value }
 }
@@ -106,7 +111,13 @@ mod tests {
             assert!(ask(Some(host), None).is_err(), "{host}");
         }
         assert!(ask(None, None).is_err());
-        for origin in ["http://evil.example", "null", "file://", "http://127.0.0.1.evil.example", ""] {
+        for origin in [
+            "http://evil.example",
+            "null",
+            "file://",
+            "http://127.0.0.1.evil.example",
+            "",
+        ] {
             assert!(ask(Some("localhost"), Some(origin)).is_err(), "{origin}");
         }
     }

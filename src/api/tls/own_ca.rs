@@ -162,7 +162,5 @@ fn set_validity(params: &mut CertificateParams, now: Timestamp, span: jiff::Span
 }
 
 fn later(now: Timestamp, span: jiff::Span) -> Timestamp {
-    now.to_zoned(TimeZone::UTC)
-        .saturating_add(span)
-        .timestamp()
+    now.to_zoned(TimeZone::UTC).saturating_add(span).timestamp()
 }
