@@ -1,4 +1,5 @@
 //! The embedded world: a simulated Kubernetes cluster for newcomers, tests and demos.
 
 pub mod api;
+pub mod faults;
 pub mod objects;
