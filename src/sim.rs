@@ -1,1 +1,5 @@
-//! sim
+//! The embedded world: a simulated Kubernetes cluster for newcomers, tests and demos.
+
+pub mod api;
+pub mod faults;
+pub mod objects;
