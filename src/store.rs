@@ -50,9 +50,12 @@ mod maintain;
 pub mod memory;
 mod migrate;
 mod open;
+mod open_error;
 mod options;
 mod queue;
 mod quiet;
+mod read;
+mod recover;
 pub mod sealed;
 mod sled_backend;
 mod sled_store;
@@ -69,7 +72,8 @@ mod formats;
 pub use self::{
     layout::{BoundCluster, FORMAT},
     maintain::{StoreInfo, VerifyReport, info_of, verify_directory},
-    open::{OpenError, Opened, Recovery},
-    options::{FreeSpace, OnFlush, Options},
+    open::{Opened, Recovery},
+    open_error::OpenError,
+    options::{FreeSpace, OnFlush, Options, default_key_file},
     sled_store::{SledStore, WrongCluster},
 };

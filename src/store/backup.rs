@@ -27,7 +27,7 @@ use super::{
     directory::{self, Format, partial_name, sync_directory},
     layout::{self, FORMAT},
     migrate::{NewData, for_each_record},
-    open::RESTORED,
+    recover::RESTORED,
     snapshot::SnapshotReader,
 };
 use crate::ports::store::{MAX_KEY_BYTES, MAX_VALUE_BYTES, StoreError, printable};

@@ -301,7 +301,7 @@ async fn old_and_surplus_requests_are_forgotten_with_their_answers(subject: Subj
         let writes = requests::remember(&key(n), "hash", json!(n), at(n)).unwrap();
         store.commit(taking(writes)).await.unwrap();
     }
-    // 1000 answers of 1000 seconds: 600 are too many, and 399 of those too old.
+    // 1000 answers of 1000 seconds: 600 are too many, and 400 of those too old as well.
     assert_eq!(retention.trim(at(1000)).await.unwrap(), 600);
     assert_eq!(
         requests::find(store.as_ref(), &key(599), "hash").await.unwrap(),
@@ -320,8 +320,8 @@ async fn old_and_surplus_requests_are_forgotten_with_their_answers(subject: Subj
     store.commit(taking(writes)).await.unwrap();
     retention.added(1);
     assert_eq!(retention.trim(at(1001)).await.unwrap(), 1);
-    assert_eq!(retention.trim(at(1500)).await.unwrap(), 300);
-    assert_eq!(retention.trim(at(9999)).await.unwrap(), 100);
+    assert_eq!(retention.trim(at(1500)).await.unwrap(), 299);
+    assert_eq!(retention.trim(at(9999)).await.unwrap(), 101);
     assert!(store.scan(vec![], None, 10).await.unwrap().is_empty());
 }
 

@@ -8,7 +8,8 @@ use super::{
     backend::{Backend, BackendError, Opener},
     layout::RawWrite,
     migrate::FORMATS,
-    open::{MakeOpener, OpenError, Opened, open_with},
+    open::{MakeOpener, Opened, open_with},
+    open_error::OpenError,
     options::Options,
     sled_backend::SledOpener,
 };

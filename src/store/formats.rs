@@ -38,6 +38,7 @@ fn nothing_empty(key: &[u8], value: &[u8]) -> Result<Vec<Pair>, String> {
 fn options(path: &Path) -> Options {
     let mut options = Options::at(path, Arc::new(SystemClock::start()));
     options.min_free = 0;
+    options.key_file = None;
     options
 }
 
@@ -199,6 +200,25 @@ async fn a_newer_record_stops_the_start_and_names_the_release_that_wrote_it() {
     SledStore::open(same).unwrap();
 }
 
+#[tokio::test]
+#[ignore = "writes the fixture of the present format, once, when a format is new"]
+async fn write_the_fixture_of_the_present_format() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store");
+    let directory = tempfile::tempdir().unwrap();
+    let opened = open_as(directory.path(), FORMATS).unwrap();
+    fill(
+        &opened.store,
+        &[("fixture/a", "1"), ("fixture/b", "2"), ("fixture/c", "3")],
+    )
+    .await;
+    let uid = "11111111-2222-3333-4444-555555555555";
+    opened.store.bind_cluster(uid, "embedded").await.unwrap();
+    let file = fixtures.join(format!("format-{}.backup", FORMATS.current));
+    backup::write_backup(opened.store.backup_stream(), &file)
+        .await
+        .unwrap();
+}
+
 /// Each format this program ever wrote is a file here; every release must read them all.
 #[tokio::test]
 async fn a_store_of_each_earlier_format_can_be_read() {
@@ -208,9 +228,7 @@ async fn a_store_of_each_earlier_format_can_be_read() {
         let path = directory.path().join("store");
         let header = backup::restore(&fixtures.join(format!("format-{format}.backup")), &path).unwrap();
         assert_eq!(header.format, format);
-        let mut options = options(&path);
-        options.key_file = None;
-        let opened = SledStore::open(options).unwrap();
+        let opened = SledStore::open(options(&path)).unwrap();
         let known = opened.store.scan(b"fixture/".to_vec(), None, 10).await.unwrap();
         assert_eq!(known.len(), 3, "format {format}");
         let cluster = opened.store.cluster().await.unwrap().unwrap();

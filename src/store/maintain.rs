@@ -8,7 +8,7 @@ use super::{
     backend::{Backend, BackendError, read_state, take_census},
     directory::{FormatFile, Lock, LockError, copy_directory, read_format},
     layout::{BoundCluster, Census, FORMAT, META_KEY, Meta, unwrap},
-    open::OpenError,
+    open_error::OpenError,
     sled_backend::SledBackend,
     snapshot::SnapshotReader,
 };

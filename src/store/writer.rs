@@ -16,14 +16,15 @@ use super::{
     acknowledged::Acknowledged,
     backend::{Backend, BackendError, Opener, read_state, take_census},
     directory::Lock,
-    layout::{self, FIRST_CALLER_KEY, META_KEY, Meta, STATE_KEY, State},
+    layout::{self, META_KEY, Meta, STATE_KEY, State},
     options::{FreeSpace, OnFlush},
     queue::{MetaChange, Reply, Request, Shared, unavailable},
+    read::ReadError,
     snapshot::{self, Before, Cursors, Start},
 };
 use crate::ports::{
     clock::Clock,
-    store::{Batch, Effect, Pair, StoreError, Write, printable, record},
+    store::{Batch, Effect, StoreError, Write, printable, record},
 };
 
 /// At most this many calls, or bytes, become one commit.
@@ -73,7 +74,7 @@ pub(super) struct Upkeep {
 /// A commit failed: nothing is acknowledged until this is mended.
 #[derive(Debug)]
 pub(super) struct Broken {
-    reason: String,
+    pub reason: String,
     before: Before,
     retry_at: Duration,
     retry_after: Duration,
@@ -312,49 +313,6 @@ impl Writer {
         }
     }
 
-    fn readable(&self) -> Result<&dyn Backend, StoreError> {
-        match &self.backend {
-            Some(backend) if self.broken.is_none() => Ok(backend.as_ref()),
-            _ => Err(self.unreadable()),
-        }
-    }
-
-    fn unreadable(&self) -> StoreError {
-        let reason = self
-            .broken
-            .as_ref()
-            .map_or("it is being reopened", |broken| &broken.reason);
-        unavailable(reason)
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-        if key < FIRST_CALLER_KEY {
-            return Ok(None);
-        }
-        match self.readable()?.get(key)? {
-            None => Ok(None),
-            Some(raw) => Ok(Some(checked(key, &raw)?)),
-        }
-    }
-
-    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Pair>, ReadError> {
-        let backend = self.readable()?;
-        let from = prefix.max(FIRST_CALLER_KEY);
-        let (from, exclusive) = match after {
-            Some(after) if after >= from => (after, true),
-            _ => (from, false),
-        };
-        backend
-            .range(from, exclusive, limit)?
-            .into_iter()
-            .take_while(|(key, _)| key.starts_with(prefix))
-            .map(|(key, raw)| {
-                let value = checked(&key, &raw)?;
-                Ok((key, value))
-            })
-            .collect()
-    }
-
     /// A read that failed may mean that more is wrong: everything is opened and checked again.
     fn broken_by<T>(&mut self, outcome: Result<T, ReadError>) -> Result<T, StoreError> {
         outcome.map_err(|error| match error {
@@ -474,32 +432,6 @@ impl Writer {
         };
         drop(self.lock);
         noted.map(|_| ()).and(marked).and(closed)
-    }
-}
-
-fn checked(key: &[u8], raw: &[u8]) -> Result<Vec<u8>, StoreError> {
-    layout::unwrap(key, raw)
-        .map(<[u8]>::to_vec)
-        .map_err(|reason| StoreError::Damaged {
-            key: printable(key),
-            reason,
-        })
-}
-
-enum ReadError {
-    Refused(StoreError),
-    Disk(BackendError),
-}
-
-impl From<StoreError> for ReadError {
-    fn from(error: StoreError) -> Self {
-        Self::Refused(error)
-    }
-}
-
-impl From<BackendError> for ReadError {
-    fn from(error: BackendError) -> Self {
-        Self::Disk(error)
     }
 }
 
