@@ -25,7 +25,7 @@ pub use self::{
     error::ConfigError,
     reference::{KeyReference, markdown_reference, plain_reference, reference},
     sections::{
-        ApiConfig, ApiLimitsConfig, ClusterConfig, ClusterKind, ClusterMode, DebugConfig, InventoryConfig,
+        AccessConfig, ApiConfig, ApiLimitsConfig, ClusterConfig, ClusterKind, ClusterMode, DebugConfig, InventoryConfig,
         LeaseConfig, ListenConfig, LogConfig, LogFormat, NewNodes, OptionalListenConfig, ProviderConfig,
         ReservationConfig, StoreConfig, TlsConfig,
     },
@@ -230,7 +230,7 @@ impl Config {
             deployment_ingress_static_hosts: reader.flag("deployment-ingress-static-hosts")?,
             cluster_node_port_quantity: reader.whole("cluster-node-port-quantity", 0..=65_535)?,
             provider: ProviderConfig::read(reader.section("provider")?)?,
-            api: ApiConfig::read(reader.section("api")?)?,
+            api: ApiConfig::read(reader.section("api")?, &store)?,
             cluster: ClusterConfig::read(reader.section("cluster")?)?,
             inventory: InventoryConfig::read(reader.section("inventory")?)?,
             reservation: ReservationConfig::read(reader.section("reservation")?)?,

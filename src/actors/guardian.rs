@@ -55,12 +55,26 @@ pub struct SupervisionEvent {
     pub path: String,
     /// Its kind.
     pub kind: Kind,
-    /// What went wrong.
-    pub class: FaultClass,
-    /// What comes of it: `backoff`, `failed` or `stopping`.
-    pub state: ActorState,
-    /// In words.
-    pub message: String,
+    /// The incarnation it happened to.
+    pub generation: u64,
+    /// What happened.
+    pub what: Happening,
+}
+
+/// What can happen to an actor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// Something went wrong, and this comes of it.
+    Faulted {
+        /// What kind of thing.
+        class: FaultClass,
+        /// In words.
+        message: String,
+        /// `backoff`, `failed` (quarantined) or `stopping` (escalated).
+        next: ActorState,
+    },
+    /// It serves again.
+    Restarted,
 }
 
 /// The end of an incarnation.
@@ -151,15 +165,22 @@ impl Habitat {
     /// Records a fault, tells of it, and says what is to be done.
     pub(super) fn fault(&self, slot: &Slot, class: FaultClass, message: String) -> Verdict {
         let verdict = slot.faulted(class, message.clone());
-        let event = SupervisionEvent {
-            path: slot.path().to_owned(),
-            kind: slot.kind(),
-            class,
-            state: slot.state(),
-            message,
-        };
-        (self.on_event)(event);
+        let next = slot.state();
+        self.tell(slot, Happening::Faulted { class, message, next });
         verdict
+    }
+
+    /// A state begins to serve.
+    pub(super) fn began(&self, slot: &Slot) {
+        slot.step(LifeEvent::Started);
+        if slot.restarts() > 0 {
+            self.tell(slot, Happening::Restarted);
+        }
+    }
+
+    fn tell(&self, slot: &Slot, what: Happening) {
+        let (path, kind, generation) = (slot.path().to_owned(), slot.kind(), slot.generation());
+        (self.on_event)(SupervisionEvent { path, kind, generation, what });
     }
 
     /// A wait with up to a fifth more or less, so that many do not come back at once. Seeded.
@@ -310,12 +331,14 @@ impl<B: Behaviour> Guardian<B> {
         let (exit, exits) = mpsc::unbounded_channel();
         let (lost_sender, lost_children) = mpsc::unbounded_channel();
         let revoked = CancellationToken::new();
+        let generation = self.habitat.next_generation();
+        self.slot.born(generation);
         let cradle = Cradle {
             slot: Arc::clone(&self.slot),
             reference: self.reference.clone(),
             habitat: self.habitat.clone(),
             factory: Arc::clone(&self.factory),
-            generation: self.habitat.next_generation(),
+            generation,
             over: CancellationToken::new(),
             revoked: revoked.clone(),
             lost_children: lost_sender,

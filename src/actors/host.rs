@@ -214,13 +214,14 @@ impl<B: Behaviour> Host<B> {
         }
         self.cradle.slot.step(LifeEvent::Due);
         self.cradle.generation = self.cradle.habitat.next_generation();
+        self.cradle.slot.born(self.cradle.generation);
         self.cradle.over = CancellationToken::new();
         self.behaviour = (self.cradle.factory)();
         self.begin(context);
     }
 
     fn begin(&mut self, context: &mut actix::Context<Self>) {
-        self.cradle.slot.step(LifeEvent::Started);
+        self.cradle.habitat.began(&self.cradle.slot);
         self.with_scope(context, |behaviour, scope| behaviour.start(scope));
     }
 }

@@ -7,7 +7,7 @@
 //! Stops when: the root stops it.
 //! After a restart: reads the present values of its topics again.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::StreamExt as _;
 use serde::Serialize;
@@ -19,6 +19,7 @@ use super::{
 use crate::{
     bus::{Claim, InventoryHandle, KeyWriter, Update},
     domain::{actor::FaultClass, inventory::NodeReport, supervision::Kind},
+    ports::telemetry::StateLabels,
 };
 
 /// A node's report changed.
@@ -41,7 +42,9 @@ impl Message for PollDue {
 #[derive(Debug)]
 pub struct Inventory {
     wiring: Wiring,
-    nodes: BTreeSet<Arc<str>>,
+    /// Each node, and whether it is sold.
+    nodes: BTreeMap<Arc<str>, bool>,
+    sold: usize,
     revision: u64,
     writer: Option<KeyWriter<InventoryHandle>>,
     polls: u64,
@@ -53,14 +56,28 @@ impl Inventory {
     pub fn new(wiring: Wiring) -> Self {
         Self {
             wiring,
-            nodes: BTreeSet::new(),
+            nodes: BTreeMap::new(),
+            sold: 0,
             revision: 0,
             writer: None,
             polls: 0,
         }
     }
 
+    fn set(&mut self, key: Arc<str>, sold: Option<bool>) {
+        let before = match sold {
+            Some(sold) => self.nodes.insert(key, sold),
+            None => self.nodes.remove(&key),
+        };
+        self.sold -= usize::from(before == Some(true));
+        self.sold += usize::from(sold == Some(true));
+    }
+
     fn publish(&self) {
+        for (state, count) in [("sold", self.sold), ("held", self.nodes.len() - self.sold)] {
+            let level = self.wiring.metrics.inventory_nodes.get_or_create(&StateLabels { state: state.to_owned() });
+            level.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
         let handle = InventoryHandle {
             revision: self.revision,
             nodes: u64::try_from(self.nodes.len()).unwrap_or(u64::MAX),
@@ -79,6 +96,7 @@ impl Inventory {
 pub struct View {
     revision: u64,
     nodes: usize,
+    sold: usize,
     polls: u64,
 }
 
@@ -110,6 +128,7 @@ impl Behaviour for Inventory {
         View {
             revision: self.revision,
             nodes: self.nodes.len(),
+            sold: self.sold,
             polls: self.polls,
         }
     }
@@ -120,13 +139,17 @@ impl Handles<NodeReported> for Inventory {
         match reported.0 {
             Update::Value(entry) => {
                 self.revision = self.revision.max(entry.sequence);
-                self.nodes.insert(entry.key);
+                self.set(entry.key, Some(entry.value.sellable));
             }
             Update::Removed { key, sequence, .. } => {
                 self.revision = self.revision.max(sequence);
-                self.nodes.remove(&key);
+                self.set(key, None);
             }
-            Update::Reset => return self.nodes.clear(),
+            Update::Reset => {
+                self.nodes.clear();
+                self.sold = 0;
+                return;
+            }
             Update::Complete => {}
         }
         self.publish();

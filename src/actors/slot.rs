@@ -28,6 +28,7 @@ pub struct Slot {
     state: Mutex<State>,
     waiting: AtomicU64,
     handled: AtomicU64,
+    generation: AtomicU64,
 }
 
 struct State {
@@ -66,6 +67,7 @@ impl Slot {
             state: Mutex::new(state),
             waiting: AtomicU64::new(0),
             handled: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
         }
     }
 
@@ -79,6 +81,23 @@ impl Slot {
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// A new incarnation begins.
+    pub(super) fn born(&self, generation: u64) {
+        self.generation.store(generation, Ordering::Relaxed);
+    }
+
+    /// The present incarnation, or the last one.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// How often it was started anew.
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
+        self.state.lock().life.restarts()
     }
 
     /// What it is doing.

@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use crate::{
     bus::Bus,
     domain::status::Recovery,
-    ports::{binding::ClusterBinding, clock::Clock, cluster::Cluster, store::Store},
+    ports::{
+        binding::ClusterBinding, clock::Clock, cluster::Cluster, store::Store, telemetry::Metrics,
+    },
 };
 
 /// What actors are given at birth.
@@ -23,6 +25,8 @@ pub struct Wiring {
     pub store: Arc<dyn Store>,
     /// Which cluster the store belongs to.
     pub binding: Arc<dyn ClusterBinding>,
+    /// What is counted.
+    pub metrics: Metrics,
     /// What the configuration says.
     pub settings: Settings,
     /// When this run began.

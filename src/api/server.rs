@@ -106,7 +106,7 @@ pub enum StartError {
     },
     /// Credentials are wanted and nobody has any.
     #[error(
-        "nobody could call the API: set api.tls.client-ca, or a file for the first operator's token (api.access.bootstrap-token-file)"
+        "nobody could call the API: set api.tls.client-ca-file, or a file for the first operator's token (api.access.bootstrap-token-file)"
     )]
     NoIdentities,
     /// Somebody else listens there.

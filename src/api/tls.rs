@@ -29,9 +29,9 @@ use crate::ports::clock::Clock;
 /// How the listeners speak TLS.
 #[derive(Clone, Debug)]
 pub struct TlsOptions {
-    /// `api.tls.certificate` and `api.tls.key`; without them the program makes its own.
+    /// `api.tls.cert-file` and `api.tls.key-file`; without them the program makes its own.
     pub certificate: Option<CertificateFiles>,
-    /// `api.tls.client-ca`: whose client certificates are believed.
+    /// `api.tls.client-ca-file`: whose client certificates are believed.
     pub client_ca: Option<PathBuf>,
     /// Names and addresses in a certificate of our own, beside those of loopback.
     pub names: Vec<String>,
@@ -74,13 +74,13 @@ pub enum TlsError {
         reason: String,
     },
     /// They do not belong together, or rustls wants none of them.
-    #[error("api.tls.certificate and api.tls.key cannot be used together: {reason}")]
+    #[error("api.tls.cert-file and api.tls.key-file cannot be used together: {reason}")]
     Pair {
         /// What is wrong.
         reason: String,
     },
     /// The client CA cannot be used.
-    #[error("api.tls.client-ca cannot be used: {reason}")]
+    #[error("api.tls.client-ca-file cannot be used: {reason}")]
     ClientCa {
         /// What is wrong.
         reason: String,
@@ -242,13 +242,13 @@ impl Tls {
 
 async fn read(options: &TlsOptions, own: Option<&OwnServer>, now: Timestamp) -> Result<Material, TlsError> {
     let client_ca = match &options.client_ca {
-        Some(path) => Some(read_file("api.tls.client-ca", path).await?),
+        Some(path) => Some(read_file("api.tls.client-ca-file", path).await?),
         None => None,
     };
     match (&options.certificate, own) {
         (Some(files), _) => Ok(Material {
-            chain: read_file("api.tls.certificate", &files.certificate).await?,
-            key: Zeroizing::new(read_file("api.tls.key", &files.key).await?),
+            chain: read_file("api.tls.cert-file", &files.certificate).await?,
+            key: Zeroizing::new(read_file("api.tls.key-file", &files.key).await?),
             client_ca,
         }),
         (None, Some(own)) => {
@@ -281,12 +281,12 @@ fn configure(
     let shown = |path: Option<&PathBuf>| path.map_or_else(String::new, |path| path.display().to_string());
     let files = options.certificate.as_ref();
     let chain = certificates(
-        "api.tls.certificate",
+        "api.tls.cert-file",
         shown(files.map(|files| &files.certificate)),
         &material.chain,
     )?;
     let key = PrivateKeyDer::from_pem_slice(&material.key).map_err(|error| TlsError::Pem {
-        key: "api.tls.key",
+        key: "api.tls.key-file",
         path: shown(files.map(|files| &files.key)),
         // The parser's words never hold the key's.
         reason: error.to_string(),
@@ -302,7 +302,7 @@ fn configure(
         None => builder.with_no_client_auth(),
         Some(pem) => {
             let path = shown(options.client_ca.as_ref());
-            builder.with_client_cert_verifier(verifier(certificates("api.tls.client-ca", path, pem)?)?)
+            builder.with_client_cert_verifier(verifier(certificates("api.tls.client-ca-file", path, pem)?)?)
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(pair)?;

@@ -41,8 +41,6 @@ pub struct ActorEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActorEventKind {
-    /// A first incarnation serves.
-    Started,
     /// Something went wrong; a new incarnation follows, or it is parked.
     Faulted,
     /// A new incarnation serves.
@@ -51,6 +49,4 @@ pub enum ActorEventKind {
     Quarantined,
     /// Its budget is spent, and its parent has to deal with it.
     Escalated,
-    /// It ended as it should.
-    Stopped,
 }

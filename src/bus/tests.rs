@@ -671,7 +671,7 @@ async fn watching_by_name_gives_present_values_then_changes_over_all_topics() {
             path: "root".into(),
             kind: "root".into(),
             generation: 1,
-            event: ActorEventKind::Started,
+            event: ActorEventKind::Restarted,
             message: String::new(),
         },
     );

@@ -105,7 +105,7 @@ topics! {
         key: "actor path",
         writer: "every guardian",
         readers: "metrics, EventService",
-        tells: "Starts, faults, restarts, quarantines and stops of actors. `/debug/actors` has the present tree.",
+        tells: "Faults, restarts, quarantines and escalations of actors. `/debug/actors` has the present tree.",
     }
 }
 

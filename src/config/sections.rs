@@ -2,7 +2,7 @@
 //!
 //! What a key means and why it has its default stands in `config/default.yaml`, once.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::{Path, PathBuf}, time::Duration};
 
 use serde::{Serialize, Serializer};
 
@@ -51,6 +51,8 @@ pub struct ApiConfig {
     pub health: OptionalListenConfig,
     /// `api.tls`.
     pub tls: TlsConfig,
+    /// `api.access`
+    pub access: AccessConfig,
     /// `api.limits`.
     pub limits: ApiLimitsConfig,
 }
@@ -74,6 +76,8 @@ pub struct OptionalListenConfig {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct TlsConfig {
+    /// Whether TLS is spoken: asked for, or a certificate is given.
+    pub enabled: bool,
     /// The server's chain.
     #[serde(serialize_with = "path_or_empty")]
     pub cert_file: Option<PathBuf>,
@@ -83,6 +87,18 @@ pub struct TlsConfig {
     /// Who may vouch for clients.
     #[serde(serialize_with = "path_or_empty")]
     pub client_ca_file: Option<PathBuf>,
+    /// Names in a certificate of our own.
+    pub names: Vec<String>,
+    /// Where the certificate of our own CA is written.
+    pub own_ca_file: PathBuf,
+}
+
+/// `api.access`: who may call.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct AccessConfig {
+    /// Where the first operator's token is written.
+    pub bootstrap_token_file: PathBuf,
 }
 
 /// `api.limits`.
@@ -250,24 +266,11 @@ impl ProviderConfig {
 impl StoreConfig {
     pub(super) fn read(reader: Reader<'_>) -> Result<Self, ConfigError> {
         let path = reader.path("path")?;
-        let key_file = match reader.optional_path("key-file")? {
-            Some(file) => file,
-            // Beside the directory, never in it. A path without a name ("/", "..") has no such place.
-            None => match path.file_name() {
-                Some(name) => {
-                    let mut name = name.to_owned();
-                    name.push(".key");
-                    path.with_file_name(name)
-                }
-                None => {
-                    return Err(ConfigError::new(format!(
-                        "it must be given, because {} has no name to derive it from",
-                        path.display()
-                    ))
-                    .key("store.key-file"));
-                }
-            },
-        };
+        if path.file_name().is_none() {
+            let message = format!("{} has no name to derive those of the files beside it from", path.display());
+            return Err(ConfigError::new(message).key("store.path"));
+        }
+        let key_file = reader.optional_path("key-file")?.unwrap_or_else(|| beside(&path, ".key"));
         let made = Self {
             min_free: reader.size("min-free", 0..=u64::MAX)?,
             path,
@@ -277,14 +280,45 @@ impl StoreConfig {
     }
 }
 
+impl StoreConfig {
+    /// A file beside the directory, never in it: what is kept apart from the store's own files.
+    fn beside(&self, ending: &str) -> PathBuf {
+        beside(&self.path, ending)
+    }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(ending);
+    path.with_file_name(name)
+}
+
+impl TlsConfig {
+    fn read(reader: &Reader<'_>, store: &StoreConfig) -> Result<Self, ConfigError> {
+        let cert_file = reader.optional_path("cert-file")?;
+        Ok(Self {
+            enabled: reader.flag("enabled")? || cert_file.is_some(),
+            cert_file,
+            key_file: reader.optional_path("key-file")?,
+            client_ca_file: reader.optional_path("client-ca-file")?,
+            names: reader.list("names", "a list of names and addresses", |at, value| {
+                let expected = "a host name or an address";
+                let text = as_text(at, value, expected)?;
+                match plain_word(text) {
+                    Ok(()) if !text.is_empty() => Ok(text.to_owned()),
+                    _ => Err(wrong(at, value, expected, None)),
+                }
+            })?,
+            own_ca_file: reader.optional_path("own-ca-file")?.unwrap_or_else(|| store.beside(".ca.pem")),
+        })
+    }
+}
+
 impl ApiConfig {
-    pub(super) fn read(reader: Reader<'_>) -> Result<Self, ConfigError> {
+    pub(super) fn read(reader: Reader<'_>, store: &StoreConfig) -> Result<Self, ConfigError> {
         let (grpc, http) = (reader.section("grpc")?, reader.section("http")?);
-        let (health, tls, limits) = (
-            reader.section("health")?,
-            reader.section("tls")?,
-            reader.section("limits")?,
-        );
+        let (health, tls) = (reader.section("health")?, reader.section("tls")?);
+        let (access, limits) = (reader.section("access")?, reader.section("limits")?);
         let made = Self {
             grpc: ListenConfig {
                 listen: grpc.listen("listen")?,
@@ -295,10 +329,11 @@ impl ApiConfig {
             health: OptionalListenConfig {
                 listen: health.optional_listen("listen")?,
             },
-            tls: TlsConfig {
-                cert_file: tls.optional_path("cert-file")?,
-                key_file: tls.optional_path("key-file")?,
-                client_ca_file: tls.optional_path("client-ca-file")?,
+            tls: TlsConfig::read(&tls, store)?,
+            access: AccessConfig {
+                bootstrap_token_file: access
+                    .optional_path("bootstrap-token-file")?
+                    .unwrap_or_else(|| store.beside(".operator-token")),
             },
             limits: ApiLimitsConfig {
                 max_message: limits.size("max-message", 1 << 10..=1 << 30)?,
@@ -313,6 +348,7 @@ impl ApiConfig {
         http.done(())?;
         health.done(())?;
         tls.done(())?;
+        access.done(())?;
         limits.done(())?;
         reader.done(made)
     }

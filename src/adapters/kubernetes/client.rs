@@ -26,10 +26,12 @@ pub enum ConnectError {
         reason: String,
     },
     /// There is no kubeconfig, and this is no pod.
-    #[error("no kubeconfig is set and this is not a pod: set cluster.kubeconfig ({reason})")]
+    #[error("no cluster is found: set cluster.kubeconfig (as a pod: {in_pod}; by kubectl's own settings: {here})")]
     Nothing {
-        /// What was tried.
-        reason: String,
+        /// Why the pod's account does not do.
+        in_pod: String,
+        /// Why `$KUBECONFIG` and `~/.kube/config` do not.
+        here: String,
     },
     /// The settings make no client.
     #[error("cannot make a Kubernetes client: {0}")]
@@ -53,9 +55,12 @@ pub async fn connect(
                 .await
                 .map_err(|error| refused(super::chain(&error)))?
         }
-        None => kube::Config::incluster().map_err(|error| ConnectError::Nothing {
-            reason: super::chain(&error),
-        })?,
+        None => match kube::Config::incluster() {
+            Ok(config) => config,
+            Err(in_pod) => kube::Config::from_kubeconfig(&KubeConfigOptions::default()).await.map_err(|here| {
+                ConnectError::Nothing { in_pod: super::chain(&in_pod), here: super::chain(&here) }
+            })?,
+        },
     };
     config.connect_timeout = Some(Duration::from_secs(5));
     // A watch is silent for as long as nothing happens: only what reads it knows how long is too long.

@@ -22,7 +22,10 @@ use crate::{
     },
     ports::{
         clock::Clock,
-        store::{Batch, Effect, Store, StoreError, Write},
+        store::{
+            Batch, Effect, Store, StoreError, Write,
+            record::{self, Stored},
+        },
     },
 };
 
@@ -38,9 +41,7 @@ const SECRET_BYTES: usize = 32;
 
 /// A token as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Record {
-    /// The version of this record.
-    v: u32,
+pub struct TokenRecord {
     id: String,
     name: String,
     role: Role,
@@ -55,7 +56,12 @@ struct Record {
     request_id: String,
 }
 
-impl Record {
+impl Stored for TokenRecord {
+    const KIND: &'static str = "token";
+    const VERSION: u32 = 1;
+}
+
+impl TokenRecord {
     fn report(&self) -> TokenReport {
         TokenReport {
             id: self.id.clone(),
@@ -81,7 +87,7 @@ impl Record {
 
 #[derive(Debug)]
 struct Entry {
-    record: Record,
+    record: TokenRecord,
     revoked: CancellationToken,
 }
 
@@ -289,8 +295,7 @@ impl TokenBook {
         if let Some(made) = self.made_before(&new, by)? {
             return Ok(made);
         }
-        let record = Record {
-            v: 1,
+        let record = TokenRecord {
             id: secret.id.clone(),
             name: new.name,
             role: new.role,
@@ -357,7 +362,7 @@ impl TokenBook {
         if record.revoked_at.is_some() {
             return Ok(());
         }
-        let revoked = Record {
+        let revoked = TokenRecord {
             revoked_at: Some(self.clock.wall()),
             ..record
         };
@@ -461,24 +466,16 @@ fn key(id: &str) -> Vec<u8> {
     [STORE_PREFIX, id.as_bytes()].concat()
 }
 
-fn put(record: &Record) -> Result<Write, TokenError> {
-    let value = serde_json::to_vec(record).map_err(|_| TokenError::Broken("its record cannot be written"))?;
+fn put(record: &TokenRecord) -> Result<Write, TokenError> {
+    let value = record::encode(record).map_err(|_| TokenError::Broken("its record cannot be written"))?;
     Ok(Write::Put(key(&record.id), value))
 }
 
-fn parse_record(key: &[u8], value: &[u8]) -> Result<Record, LoadError> {
-    let unreadable = |reason: String| LoadError::Unreadable {
+fn parse_record(key: &[u8], value: &[u8]) -> Result<TokenRecord, LoadError> {
+    record::decode(key, value).map_err(|error| LoadError::Unreadable {
         key: String::from_utf8_lossy(key).into_owned(),
-        reason,
-    };
-    let record: Record = serde_json::from_slice(value).map_err(|error| unreadable(error.to_string()))?;
-    if record.v != 1 {
-        return Err(unreadable(format!(
-            "version {} is newer than this program",
-            record.v
-        )));
-    }
-    Ok(record)
+        reason: error.to_string(),
+    })
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

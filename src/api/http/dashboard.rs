@@ -83,6 +83,7 @@ fn write_page(page: &mut String, status: &Status, inventory: &Inventory) -> std:
         };
         let cards: Vec<String> = node
             .gpu
+            .resources
             .iter()
             .map(|(name, quantity)| format!("{} {name}", known(quantity.allocatable)))
             .collect();
