@@ -25,9 +25,9 @@ pub use self::{
     error::ConfigError,
     reference::{KeyReference, markdown_reference, plain_reference, reference},
     sections::{
-        ApiConfig, ApiLimitsConfig, ClusterConfig, ClusterKind, ClusterMode, DebugConfig, InventoryConfig,
-        LeaseConfig, ListenConfig, LogConfig, LogFormat, NewNodes, OptionalListenConfig, ProviderConfig,
-        ReservationConfig, StoreConfig, TlsConfig,
+        AccessConfig, ApiConfig, ApiLimitsConfig, ClusterConfig, ClusterKind, ClusterMode, DebugConfig,
+        InventoryConfig, LeaseConfig, ListenConfig, LogConfig, LogFormat, NewNodes, OptionalListenConfig,
+        ProviderConfig, ReservationConfig, StoreConfig, TlsConfig,
     },
     show::{Format, Setting},
 };

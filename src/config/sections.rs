@@ -2,13 +2,19 @@
 //!
 //! What a key means and why it has its default stands in `config/default.yaml`, once.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
+use config::Value;
 use serde::{Serialize, Serializer};
 
 use super::{
     error::ConfigError,
-    names::{label, plain_word},
+    names::{domain, label, plain_word},
     reader::{Reader, as_text, wrong},
 };
 use crate::domain::human::{HumanDuration, HumanSize};
@@ -49,6 +55,8 @@ pub struct ApiConfig {
     pub http: ListenConfig,
     /// `api.health`.
     pub health: OptionalListenConfig,
+    /// `api.access`.
+    pub access: AccessConfig,
     /// `api.tls`.
     pub tls: TlsConfig,
     /// `api.limits`.
@@ -70,10 +78,23 @@ pub struct OptionalListenConfig {
     pub listen: Option<SocketAddr>,
 }
 
+/// `api.access`: who may come in.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct AccessConfig {
+    /// Whether loopback wants identities too.
+    pub require_identity: bool,
+    /// Where the first operator's token is written.
+    #[serde(serialize_with = "path_or_empty")]
+    pub bootstrap_token_file: Option<PathBuf>,
+}
+
 /// `api.tls`: certificates, as files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct TlsConfig {
+    /// Asked for by name; see [`TlsConfig::is_on`].
+    pub enabled: bool,
     /// The server's chain.
     #[serde(serialize_with = "path_or_empty")]
     pub cert_file: Option<PathBuf>,
@@ -83,6 +104,16 @@ pub struct TlsConfig {
     /// Who may vouch for clients.
     #[serde(serialize_with = "path_or_empty")]
     pub client_ca_file: Option<PathBuf>,
+    /// Names in a certificate of our own making.
+    pub names: Vec<String>,
+}
+
+impl TlsConfig {
+    /// Whether TLS is spoken: it is asked for, or there is a certificate for it.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.enabled || self.cert_file.is_some()
+    }
 }
 
 /// `api.limits`.
@@ -97,7 +128,9 @@ pub struct ApiLimitsConfig {
     pub max_streams: u32,
     /// Calls in progress.
     pub max_concurrent: u32,
-    /// Calls a second from one caller.
+    /// Answers that are streams.
+    pub max_open_streams: u32,
+    /// Calls a second from one caller; 0: without limit.
     pub rate: u32,
     /// Calls at once before the rate counts.
     pub burst: u32,
@@ -279,7 +312,11 @@ impl StoreConfig {
 
 impl ApiConfig {
     pub(super) fn read(reader: Reader<'_>) -> Result<Self, ConfigError> {
-        let (grpc, http) = (reader.section("grpc")?, reader.section("http")?);
+        let (grpc, http, access) = (
+            reader.section("grpc")?,
+            reader.section("http")?,
+            reader.section("access")?,
+        );
         let (health, tls, limits) = (
             reader.section("health")?,
             reader.section("tls")?,
@@ -295,27 +332,44 @@ impl ApiConfig {
             health: OptionalListenConfig {
                 listen: health.optional_listen("listen")?,
             },
+            access: AccessConfig {
+                require_identity: access.flag("require-identity")?,
+                bootstrap_token_file: access.optional_path("bootstrap-token-file")?,
+            },
             tls: TlsConfig {
+                enabled: tls.flag("enabled")?,
                 cert_file: tls.optional_path("cert-file")?,
                 key_file: tls.optional_path("key-file")?,
                 client_ca_file: tls.optional_path("client-ca-file")?,
+                names: tls.list("names", "a list of names", tls_name)?,
             },
             limits: ApiLimitsConfig {
                 max_message: limits.size("max-message", 1 << 10..=1 << 30)?,
                 max_connections: limits.whole("max-connections", 1..=1_000_000)?,
                 max_streams: limits.whole("max-streams", 1..=1_000_000)?,
                 max_concurrent: limits.whole("max-concurrent", 1..=1_000_000)?,
-                rate: limits.whole("rate", 1..=1_000_000_000)?,
+                max_open_streams: limits.whole("max-open-streams", 1..=1_000_000)?,
+                rate: limits.whole("rate", 0..=1_000_000_000)?,
                 burst: limits.whole("burst", 1..=1_000_000_000)?,
             },
         };
         grpc.done(())?;
         http.done(())?;
         health.done(())?;
+        access.done(())?;
         tls.done(())?;
         limits.done(())?;
         reader.done(made)
     }
+}
+
+fn tls_name(at: &str, value: &Value) -> Result<String, ConfigError> {
+    let expected = "a host name or an address such as freehold.example.com or 10.0.0.1";
+    let text = as_text(at, value, expected)?;
+    if text.parse::<IpAddr>().is_err() {
+        domain(text).map_err(|why| wrong(at, value, expected, Some(why.to_owned())))?;
+    }
+    Ok(text.to_owned())
 }
 
 impl ClusterConfig {
