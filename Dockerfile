@@ -14,7 +14,7 @@ RUN cargo build --locked --profile dist --bin freehold \
  && cp target/dist/freehold /image/usr/bin/freehold
 
 # No shell, no package manager: glibc, libgcc and CA certificates only.
-FROM gcr.io/distroless/cc-debian12
+FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /image/usr/bin/freehold /usr/bin/freehold
 # The only place it writes to; mount a volume here. The root file system can be read-only.
 COPY --from=build --chown=65532:65532 /image/var/lib/freehold /var/lib/freehold

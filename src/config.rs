@@ -25,9 +25,9 @@ pub use self::{
     error::ConfigError,
     reference::{KeyReference, markdown_reference, plain_reference, reference},
     sections::{
-        AccessConfig, ApiConfig, ApiLimitsConfig, ClusterConfig, ClusterKind, ClusterMode, DebugConfig, InventoryConfig,
-        LeaseConfig, ListenConfig, LogConfig, LogFormat, NewNodes, OptionalListenConfig, ProviderConfig,
-        ReservationConfig, StoreConfig, TlsConfig,
+        AccessConfig, ApiConfig, ApiLimitsConfig, ClusterConfig, ClusterKind, ClusterMode, DebugConfig,
+        InventoryConfig, LeaseConfig, ListenConfig, LogConfig, LogFormat, NewNodes, OptionalListenConfig,
+        ProviderConfig, ReservationConfig, StoreConfig, TlsConfig,
     },
     show::{Format, Setting},
 };
@@ -230,7 +230,7 @@ impl Config {
             deployment_ingress_static_hosts: reader.flag("deployment-ingress-static-hosts")?,
             cluster_node_port_quantity: reader.whole("cluster-node-port-quantity", 0..=65_535)?,
             provider: ProviderConfig::read(reader.section("provider")?)?,
-            api: ApiConfig::read(reader.section("api")?, &store)?,
+            api: ApiConfig::read(reader.section("api")?)?,
             cluster: ClusterConfig::read(reader.section("cluster")?)?,
             inventory: InventoryConfig::read(reader.section("inventory")?)?,
             reservation: ReservationConfig::read(reader.section("reservation")?)?,

@@ -1,5 +1,11 @@
 //! The manifests in `deploy/`, the Dockerfile and `deny.toml` hold what they promise.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, its helpers too"
+)]
+
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use freehold::config::{ClusterKind, Config, Sources};
@@ -284,6 +290,10 @@ fn the_admission_policy_confines_our_account_and_nobody_else() {
             let name: String = name.chars().take_while(|c| c.is_alphanumeric()).collect();
             assert!(defined.contains(&name.as_str()), "{name}");
         }
+    }
+    let ours = variables.iter().find(|variable| variable.name == "ours").unwrap();
+    for namespace in ["freehold", config().cluster.manifest_namespace.as_str()] {
+        assert!(ours.expression.contains(&format!("'{namespace}'")), "{namespace}");
     }
     let binding = binding.spec.unwrap();
     assert_eq!(binding.policy_name, policy.metadata.name);

@@ -26,8 +26,8 @@ pub(super) fn from_config(fault: &FaultConfig) -> Fault {
             ConfigKind::Gone => FaultKind::Gone,
         },
         status: fault.status,
-        retry_after: fault.retry_after.map(|wait| seconds(wait.0)),
-        delay: fault.delay.map(|delay| format!("{}ms", delay.0.as_millis())),
+        retry_after: fault.retry_after.map(|wait| seconds(wait.get())),
+        delay: fault.delay.map(|delay| format!("{}ms", delay.get().as_millis())),
         probability: Some(fault.probability.as_f64()),
         count: fault.count.map(u64::from),
     }
@@ -72,7 +72,7 @@ pub(super) fn to_api(fault: Fault) -> ApiFault {
         },
         status: fault.status,
         retry_after: fault.retry_after.map(|wait| Duration::from_secs(u64::from(wait))),
-        delay: fault.delay.and_then(|delay| delay.parse::<HumanDuration>().ok()).map(|d| d.0),
+        delay: fault.delay.and_then(|delay| delay.parse::<HumanDuration>().ok()).map(HumanDuration::get),
         probability: fault.probability.unwrap_or(1.0),
         count: fault.count,
     }

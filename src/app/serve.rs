@@ -3,7 +3,7 @@
 mod banner;
 mod ports;
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tokio::{
@@ -180,7 +180,7 @@ async fn wait_until_ready(program: &Program) {
 fn api_options(config: &Config) -> ApiOptions {
     let (api, limits) = (&config.api, &config.api.limits);
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    let tls = api.tls.enabled.then(|| TlsOptions {
+    let tls = api.tls.is_on().then(|| TlsOptions {
         certificate: match (&api.tls.cert_file, &api.tls.key_file) {
             (Some(certificate), Some(key)) => {
                 Some(CertificateFiles { certificate: certificate.clone(), key: key.clone() })
@@ -189,26 +189,44 @@ fn api_options(config: &Config) -> ApiOptions {
         },
         client_ca: api.tls.client_ca_file.clone(),
         names: api.tls.names.clone(),
-        own_ca_file: Some(api.tls.own_ca_file.clone()),
+        own_ca_file: Some(own_ca_file(config)),
         reload_every: TLS_RELOAD,
     });
     let mut options = ApiOptions {
         grpc: api.grpc.listen,
         http: api.http.listen,
         health: api.health.listen,
-        bootstrap_token_file: tls.is_some().then(|| api.access.bootstrap_token_file.clone()),
+        bootstrap_token_file: Some(bootstrap_token_file(config)),
         tls,
-        require_identity: false,
+        require_identity: api.access.require_identity,
         debug: config.debug.enabled,
         ..ApiOptions::loopback()
     };
-    options.limits.message_bytes = size(limits.max_message.0);
+    options.limits.message_bytes = size(limits.max_message.bytes());
+    options.limits.open_streams = size(u64::from(limits.max_open_streams));
     options.limits.connections = size(u64::from(limits.max_connections));
     options.limits.streams_per_connection = limits.max_streams;
     options.limits.calls = size(u64::from(limits.max_concurrent));
     options.limits.calls_per_second = limits.rate;
     options.limits.burst = limits.burst;
     options
+}
+
+/// Where the certificate of the program's own CA is written.
+fn own_ca_file(config: &Config) -> PathBuf {
+    beside_store(config, ".ca.pem")
+}
+
+/// Where the first operator's token is written.
+fn bootstrap_token_file(config: &Config) -> PathBuf {
+    let configured = config.api.access.bootstrap_token_file.clone();
+    configured.unwrap_or_else(|| beside_store(config, ".operator-token"))
+}
+
+fn beside_store(config: &Config, ending: &str) -> PathBuf {
+    let mut name = config.store.path.file_name().unwrap_or_default().to_owned();
+    name.push(ending);
+    config.store.path.with_file_name(name)
 }
 
 /// The signals that end the program.

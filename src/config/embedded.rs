@@ -84,7 +84,7 @@ pub struct FaultConfig {
     pub probability: HumanDecimal,
     /// How many times it happens; absent: for ever.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub count: Option<u32>,
+    pub count: Option<u64>,
 }
 
 impl EmbeddedConfig {
@@ -134,7 +134,7 @@ impl FaultConfig {
                 reader.decimal(key, "a number from 0 to 1", |share| share <= HumanDecimal::ONE)
             })?
             .unwrap_or(HumanDecimal::ONE),
-            count: read_if(&reader, "count", |reader, key| reader.whole(key, 1..=u32::MAX))?,
+            count: read_if(&reader, "count", |reader, key| reader.whole(key, 1..=u64::MAX))?,
         };
         reader.done(made)
     }

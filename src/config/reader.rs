@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn listen(&self, key: &'static str) -> Result<SocketAddr, ConfigError> {
         let (at, value) = (self.at(key), self.get(key)?);
-        parsed(&at, value, ADDRESS)
+        parsed(&at, value, ADDRESS).map_err(names_are_not_looked_up)
     }
 
     /// An address, or "" for nowhere.
@@ -127,7 +127,9 @@ impl<'a> Reader<'a> {
         if as_text(&at, value, &expected)?.is_empty() {
             return Ok(None);
         }
-        parsed(&at, value, &expected).map(Some)
+        parsed(&at, value, &expected)
+            .map(Some)
+            .map_err(names_are_not_looked_up)
     }
 
     pub(super) fn flag(&self, key: &'static str) -> Result<bool, ConfigError> {
@@ -165,7 +167,10 @@ impl<'a> Reader<'a> {
         let (at, value) = (self.at(key), self.get(key)?);
         let text = match &value.kind {
             ValueKind::I128(number) => number.to_string(),
-            ValueKind::Float(number) => number.to_string(),
+            ValueKind::Float(number) if number.is_finite() => number.to_string(),
+            ValueKind::Float(_) => {
+                return Err(wrong(&at, value, expected, Some("it is not finite".to_owned())));
+            }
             _ => return Err(wrong(&at, value, expected, None)),
         };
         let number: HumanDecimal = text.parse().map_err(|why: <HumanDecimal as FromStr>::Err| {
@@ -267,6 +272,10 @@ pub(super) fn as_text<'a>(at: &str, value: &'a Value, expected: &str) -> Result<
     }
 }
 
+fn names_are_not_looked_up(error: ConfigError) -> ConfigError {
+    error.hint("give an IP address and a port; 0.0.0.0 or [::] is every address of this machine")
+}
+
 /// A text or a plain number that `T` reads.
 fn parsed<T: FromStr<Err: Display>>(at: &str, value: &Value, expected: &str) -> Result<T, ConfigError> {
     let text = match &value.kind {
@@ -287,6 +296,7 @@ pub(super) fn wrong(at: &str, value: &Value, expected: &str, why: Option<String>
         ValueKind::String(text) => quoted(text),
         ValueKind::Array(_) => "a list".to_owned(),
         ValueKind::Table(_) => "a map".to_owned(),
+        ValueKind::Float(number) => format!("{number:?}"),
         other => other.to_string(),
     };
     let mut error = ConfigError::new(match why {

@@ -2,13 +2,19 @@
 //!
 //! What a key means and why it has its default stands in `config/default.yaml`, once.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::{Path, PathBuf}, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
+use config::Value;
 use serde::{Serialize, Serializer};
 
 use super::{
     error::ConfigError,
-    names::{label, plain_word},
+    names::{domain, label, plain_word},
     reader::{Reader, as_text, wrong},
 };
 use crate::domain::human::{HumanDuration, HumanSize};
@@ -49,10 +55,10 @@ pub struct ApiConfig {
     pub http: ListenConfig,
     /// `api.health`.
     pub health: OptionalListenConfig,
+    /// `api.access`.
+    pub access: AccessConfig,
     /// `api.tls`.
     pub tls: TlsConfig,
-    /// `api.access`
-    pub access: AccessConfig,
     /// `api.limits`.
     pub limits: ApiLimitsConfig,
 }
@@ -72,11 +78,22 @@ pub struct OptionalListenConfig {
     pub listen: Option<SocketAddr>,
 }
 
+/// `api.access`: who may come in.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct AccessConfig {
+    /// Whether loopback wants identities too.
+    pub require_identity: bool,
+    /// Where the first operator's token is written.
+    #[serde(serialize_with = "path_or_empty")]
+    pub bootstrap_token_file: Option<PathBuf>,
+}
+
 /// `api.tls`: certificates, as files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct TlsConfig {
-    /// Whether TLS is spoken: asked for, or a certificate is given.
+    /// Asked for by name; see [`TlsConfig::is_on`].
     pub enabled: bool,
     /// The server's chain.
     #[serde(serialize_with = "path_or_empty")]
@@ -87,18 +104,16 @@ pub struct TlsConfig {
     /// Who may vouch for clients.
     #[serde(serialize_with = "path_or_empty")]
     pub client_ca_file: Option<PathBuf>,
-    /// Names in a certificate of our own.
+    /// Names in a certificate of our own making.
     pub names: Vec<String>,
-    /// Where the certificate of our own CA is written.
-    pub own_ca_file: PathBuf,
 }
 
-/// `api.access`: who may call.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct AccessConfig {
-    /// Where the first operator's token is written.
-    pub bootstrap_token_file: PathBuf,
+impl TlsConfig {
+    /// Whether TLS is spoken: it is asked for, or there is a certificate for it.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.enabled || self.cert_file.is_some()
+    }
 }
 
 /// `api.limits`.
@@ -113,7 +128,9 @@ pub struct ApiLimitsConfig {
     pub max_streams: u32,
     /// Calls in progress.
     pub max_concurrent: u32,
-    /// Calls a second from one caller.
+    /// Answers that are streams.
+    pub max_open_streams: u32,
+    /// Calls a second from one caller; 0: without limit.
     pub rate: u32,
     /// Calls at once before the rate counts.
     pub burst: u32,
@@ -266,11 +283,24 @@ impl ProviderConfig {
 impl StoreConfig {
     pub(super) fn read(reader: Reader<'_>) -> Result<Self, ConfigError> {
         let path = reader.path("path")?;
-        if path.file_name().is_none() {
-            let message = format!("{} has no name to derive those of the files beside it from", path.display());
-            return Err(ConfigError::new(message).key("store.path"));
-        }
-        let key_file = reader.optional_path("key-file")?.unwrap_or_else(|| beside(&path, ".key"));
+        let key_file = match reader.optional_path("key-file")? {
+            Some(file) => file,
+            // Beside the directory, never in it. A path without a name ("/", "..") has no such place.
+            None => match path.file_name() {
+                Some(name) => {
+                    let mut name = name.to_owned();
+                    name.push(".key");
+                    path.with_file_name(name)
+                }
+                None => {
+                    return Err(ConfigError::new(format!(
+                        "it must be given, because {} has no name to derive it from",
+                        path.display()
+                    ))
+                    .key("store.key-file"));
+                }
+            },
+        };
         let made = Self {
             min_free: reader.size("min-free", 0..=u64::MAX)?,
             path,
@@ -280,45 +310,18 @@ impl StoreConfig {
     }
 }
 
-impl StoreConfig {
-    /// A file beside the directory, never in it: what is kept apart from the store's own files.
-    fn beside(&self, ending: &str) -> PathBuf {
-        beside(&self.path, ending)
-    }
-}
-
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(ending);
-    path.with_file_name(name)
-}
-
-impl TlsConfig {
-    fn read(reader: &Reader<'_>, store: &StoreConfig) -> Result<Self, ConfigError> {
-        let cert_file = reader.optional_path("cert-file")?;
-        Ok(Self {
-            enabled: reader.flag("enabled")? || cert_file.is_some(),
-            cert_file,
-            key_file: reader.optional_path("key-file")?,
-            client_ca_file: reader.optional_path("client-ca-file")?,
-            names: reader.list("names", "a list of names and addresses", |at, value| {
-                let expected = "a host name or an address";
-                let text = as_text(at, value, expected)?;
-                match plain_word(text) {
-                    Ok(()) if !text.is_empty() => Ok(text.to_owned()),
-                    _ => Err(wrong(at, value, expected, None)),
-                }
-            })?,
-            own_ca_file: reader.optional_path("own-ca-file")?.unwrap_or_else(|| store.beside(".ca.pem")),
-        })
-    }
-}
-
 impl ApiConfig {
-    pub(super) fn read(reader: Reader<'_>, store: &StoreConfig) -> Result<Self, ConfigError> {
-        let (grpc, http) = (reader.section("grpc")?, reader.section("http")?);
-        let (health, tls) = (reader.section("health")?, reader.section("tls")?);
-        let (access, limits) = (reader.section("access")?, reader.section("limits")?);
+    pub(super) fn read(reader: Reader<'_>) -> Result<Self, ConfigError> {
+        let (grpc, http, access) = (
+            reader.section("grpc")?,
+            reader.section("http")?,
+            reader.section("access")?,
+        );
+        let (health, tls, limits) = (
+            reader.section("health")?,
+            reader.section("tls")?,
+            reader.section("limits")?,
+        );
         let made = Self {
             grpc: ListenConfig {
                 listen: grpc.listen("listen")?,
@@ -329,29 +332,44 @@ impl ApiConfig {
             health: OptionalListenConfig {
                 listen: health.optional_listen("listen")?,
             },
-            tls: TlsConfig::read(&tls, store)?,
             access: AccessConfig {
-                bootstrap_token_file: access
-                    .optional_path("bootstrap-token-file")?
-                    .unwrap_or_else(|| store.beside(".operator-token")),
+                require_identity: access.flag("require-identity")?,
+                bootstrap_token_file: access.optional_path("bootstrap-token-file")?,
+            },
+            tls: TlsConfig {
+                enabled: tls.flag("enabled")?,
+                cert_file: tls.optional_path("cert-file")?,
+                key_file: tls.optional_path("key-file")?,
+                client_ca_file: tls.optional_path("client-ca-file")?,
+                names: tls.list("names", "a list of names", tls_name)?,
             },
             limits: ApiLimitsConfig {
                 max_message: limits.size("max-message", 1 << 10..=1 << 30)?,
                 max_connections: limits.whole("max-connections", 1..=1_000_000)?,
                 max_streams: limits.whole("max-streams", 1..=1_000_000)?,
                 max_concurrent: limits.whole("max-concurrent", 1..=1_000_000)?,
-                rate: limits.whole("rate", 1..=1_000_000_000)?,
+                max_open_streams: limits.whole("max-open-streams", 1..=1_000_000)?,
+                rate: limits.whole("rate", 0..=1_000_000_000)?,
                 burst: limits.whole("burst", 1..=1_000_000_000)?,
             },
         };
         grpc.done(())?;
         http.done(())?;
         health.done(())?;
-        tls.done(())?;
         access.done(())?;
+        tls.done(())?;
         limits.done(())?;
         reader.done(made)
     }
+}
+
+fn tls_name(at: &str, value: &Value) -> Result<String, ConfigError> {
+    let expected = "a host name or an address such as freehold.example.com or 10.0.0.1";
+    let text = as_text(at, value, expected)?;
+    if text.parse::<IpAddr>().is_err() {
+        domain(text).map_err(|why| wrong(at, value, expected, Some(why.to_owned())))?;
+    }
+    Ok(text.to_owned())
 }
 
 impl ClusterConfig {

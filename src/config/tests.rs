@@ -95,6 +95,27 @@ fn the_provider_file_of_seed_003_loads_unchanged() {
 }
 
 #[test]
+fn other_peoples_editors_are_no_reason_to_fail() {
+    assert_eq!(
+        load_text("\u{feff}embedded:\r\n  nodes: 7\r\n")
+            .unwrap()
+            .embedded
+            .nodes,
+        7
+    );
+    assert_eq!(
+        load_text("{\"embedded\": {\"nodes\": 7}}")
+            .unwrap()
+            .embedded
+            .nodes,
+        7
+    );
+    let config = load_text("store: {path: &here /x}\ncluster: {kubeconfig: *here}\n").unwrap();
+    assert_eq!(config.cluster.kubeconfig, Some(PathBuf::from("/x")));
+    assert_eq!(load_text("").unwrap().layers()[1].keys, 0);
+}
+
+#[test]
 fn later_layers_stand_over_earlier_ones_and_every_key_remembers_its_own() {
     let directory = TempDir::new().unwrap();
     let mut sources = file(&directory, "embedded:\n  nodes: 20\n  seed: 2\n  speed: 2\n").with_environment([

@@ -10,7 +10,7 @@ use crate::{
 
 /// Where everything is, and what to type next.
 pub(super) fn render(config: &Config, api: &Running, status: &Status) -> String {
-    let scheme = if config.api.tls.enabled { "https" } else { "http" };
+    let scheme = if config.api.tls.is_on() { "https" } else { "http" };
     let mut text = String::new();
     let mut line = |label: &str, value: String| {
         // Writing to a string cannot fail.
@@ -52,18 +52,18 @@ pub(super) fn render(config: &Config, api: &Running, status: &Status) -> String 
 fn reach(config: &Config, api: &Running) -> String {
     let mut flags = String::new();
     if let Some(address) = api.grpc_address
-        && (config.api.tls.enabled || address.to_string() != "127.0.0.1:7070")
+        && (config.api.tls.is_on() || address.to_string() != "127.0.0.1:7070")
     {
-        let scheme = if config.api.tls.enabled { "https" } else { "http" };
+        let scheme = if config.api.tls.is_on() { "https" } else { "http" };
         let host = if address.ip().is_unspecified() { "localhost".to_owned() } else { address.ip().to_string() };
         let _ = write!(flags, " --server {scheme}://{host}:{}", address.port());
     }
-    if config.api.tls.enabled {
+    if config.api.tls.is_on() {
         if config.api.tls.cert_file.is_none() {
-            let _ = write!(flags, " --ca {}", config.api.tls.own_ca_file.display());
+            let _ = write!(flags, " --ca {}", super::own_ca_file(config).display());
         }
         if config.api.tls.client_ca_file.is_none() {
-            let _ = write!(flags, " --token-file {}", config.api.access.bootstrap_token_file.display());
+            let _ = write!(flags, " --token-file {}", super::bootstrap_token_file(config).display());
         }
     }
     flags

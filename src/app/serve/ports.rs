@@ -160,7 +160,7 @@ pub(crate) fn store_options(config: &Config, clock: &Arc<dyn Clock>, metrics: &M
     let flushes = metrics.store_flush_seconds.clone();
     StoreOptions {
         key_file: Some(config.store.key_file.clone()),
-        min_free: config.store.min_free.0,
+        min_free: config.store.min_free.bytes(),
         on_flush: OnFlush::tell(move |took| flushes.observe(took.as_secs_f64())),
         known_records: keeper::known_records(),
         ..StoreOptions::at(config.store.path.clone(), Arc::clone(clock))
@@ -226,9 +226,9 @@ fn counter(metrics: &Metrics) -> RequestCounter {
 
 fn settings(config: &Config) -> Settings {
     Settings {
-        poll_period: config.inventory_resource_poll_period.0,
+        poll_period: config.inventory_resource_poll_period.get(),
         debug_frequency: u64::from(config.inventory_resource_debug_frequency),
-        max_age: config.inventory.max_age.0,
+        max_age: config.inventory.max_age.get(),
         mode: match config.cluster.mode {
             ClusterMode::Manage => "manage".to_owned(),
             ClusterMode::Observe => "observe".to_owned(),
