@@ -4,7 +4,8 @@ use std::{error::Error, fs, path::PathBuf, process::Command};
 
 use prost::Message as _;
 
-const PROTOS: [&str; 6] = [
+const PROTOS: [&str; 7] = [
+    "freehold/v1/error.proto",
     "freehold/v1/status.proto",
     "freehold/v1/event.proto",
     "freehold/v1/inventory.proto",

@@ -4,3 +4,4 @@
 pub mod clock;
 pub mod cluster;
 pub mod store;
+pub mod telemetry;
