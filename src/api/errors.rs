@@ -186,9 +186,9 @@ impl ApiError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::CredentialsMissing => Some(
-                "send a bearer token (--token-file) or a client certificate (--cert, --key)".to_owned(),
-            ),
+            Self::CredentialsMissing => {
+                Some("send a bearer token (--token-file) or a client certificate (--cert, --key)".to_owned())
+            }
             Self::CredentialsInvalid { .. } => {
                 Some("make a new token with `freehold token create`".to_owned())
             }

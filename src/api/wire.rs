@@ -76,8 +76,7 @@ pub(crate) fn parse_optional_time(
 
 /// A word out of a closed list, by its serde name.
 fn parse_word<T: serde::de::DeserializeOwned>(field: &'static str, word: &str) -> Result<T, WireError> {
-    serde_json::from_value(serde_json::Value::from(word))
-        .map_err(|error| WireError::malformed(field, error))
+    serde_json::from_value(serde_json::Value::from(word)).map_err(|error| WireError::malformed(field, error))
 }
 
 fn render_word<T: serde::Serialize>(word: &T) -> String {

@@ -32,15 +32,13 @@ pub fn render(fault: ApiFault) -> private_v1::Fault {
 /// # Errors
 /// When a value makes no sense.
 pub fn parse(fault: private_v1::Fault) -> Result<ApiFault, WireError> {
-    let kind = ApiFaultKind::named(&fault.kind).ok_or_else(|| {
-        WireError::malformed("kind", "use latency, error, drop, duplicate, cut or gone")
-    })?;
+    let kind = ApiFaultKind::named(&fault.kind)
+        .ok_or_else(|| WireError::malformed("kind", "use latency, error, drop, duplicate, cut or gone"))?;
     let status = match fault.status {
         0 => None,
-        status => Some(
-            u16::try_from(status)
-                .map_err(|_| WireError::malformed("status", "it is no HTTP status"))?,
-        ),
+        status => {
+            Some(u16::try_from(status).map_err(|_| WireError::malformed("status", "it is no HTTP status"))?)
+        }
     };
     let given = |amount: u64, unit: fn(u64) -> Duration| (amount > 0).then(|| unit(amount));
     let parsed = ApiFault {
@@ -51,7 +49,11 @@ pub fn parse(fault: private_v1::Fault) -> Result<ApiFault, WireError> {
         status,
         retry_after: given(fault.retry_after_seconds, Duration::from_secs),
         delay: given(fault.delay_ms, Duration::from_millis),
-        probability: if fault.probability == 0.0 { 1.0 } else { fault.probability },
+        probability: if fault.probability == 0.0 {
+            1.0
+        } else {
+            fault.probability
+        },
         count: fault.count,
     };
     parsed
