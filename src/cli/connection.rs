@@ -136,6 +136,10 @@ impl Connection {
     }
 
     fn explain(&self, error: &(dyn Error + 'static)) -> Failure {
+        // tonic keeps the deadline as well, and may be first.
+        if sources(error).any(|error| error.is::<tonic::TimeoutExpired>()) {
+            return self.too_slow();
+        }
         let reasons = chain(error);
         let secure = self.endpoint.uri().scheme_str() == Some("https");
         let hint = if is_refusal(error) {
