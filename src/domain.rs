@@ -2,13 +2,13 @@
 
 pub mod access;
 pub mod actor;
+pub mod api_fault;
 pub mod event;
 pub mod human;
-pub mod api_fault;
 pub mod inventory;
 pub mod node;
 pub mod quantity;
 pub mod secret;
 pub mod status;
-pub mod supervision;
 pub mod store_report;
+pub mod supervision;

@@ -180,7 +180,12 @@ impl Habitat {
 
     fn tell(&self, slot: &Slot, what: Happening) {
         let (path, kind, generation) = (slot.path().to_owned(), slot.kind(), slot.generation());
-        (self.on_event)(SupervisionEvent { path, kind, generation, what });
+        (self.on_event)(SupervisionEvent {
+            path,
+            kind,
+            generation,
+            what,
+        });
     }
 
     /// A wait with up to a fifth more or less, so that many do not come back at once. Seeded.

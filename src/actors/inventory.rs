@@ -75,7 +75,9 @@ impl Inventory {
 
     fn publish(&self) {
         for (state, count) in [("sold", self.sold), ("held", self.nodes.len() - self.sold)] {
-            let level = self.wiring.metrics.inventory_nodes.get_or_create(&StateLabels { state: state.to_owned() });
+            let level = self.wiring.metrics.inventory_nodes.get_or_create(&StateLabels {
+                state: state.to_owned(),
+            });
             level.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         let handle = InventoryHandle {

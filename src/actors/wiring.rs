@@ -7,9 +7,7 @@ use jiff::Timestamp;
 use crate::{
     bus::Bus,
     domain::status::Recovery,
-    ports::{
-        binding::ClusterBinding, clock::Clock, cluster::Cluster, store::Store, telemetry::Metrics,
-    },
+    ports::{binding::ClusterBinding, clock::Clock, cluster::Cluster, store::Store, telemetry::Metrics},
 };
 
 /// What actors are given at birth.

@@ -37,7 +37,12 @@ impl Face {
         upkeep: Option<Arc<dyn StoreUpkeep>>,
         faults: Option<Faults>,
     ) -> Self {
-        Self { wiring, tree, upkeep, faults }
+        Self {
+            wiring,
+            tree,
+            upkeep,
+            faults,
+        }
     }
 
     /// How actors learn of each other.
@@ -59,7 +64,10 @@ impl Face {
 impl Provider for Face {
     fn status(&self) -> Status {
         let last = self.wiring.bus.status.get("");
-        assess(&self.wiring, last.as_deref().map_or(&[], |status| &status.reasons))
+        assess(
+            &self.wiring,
+            last.as_deref().map_or(&[], |status| &status.reasons),
+        )
     }
 
     fn watch_status(&self) -> BoxStream<'static, Status> {
@@ -97,9 +105,10 @@ impl Provider for Face {
     fn provoke(&self, path: &str, fault: ProvokedFault) -> Result<(), ProvokeError> {
         self.tree.provoke(path, fault).map_err(|error| match error {
             tree::ProvokeError::NotFound { path } => ProvokeError::UnknownActor { path },
-            tree::ProvokeError::Refused(refused) => {
-                ProvokeError::Unreachable { path: path.to_owned(), reason: refused.to_string() }
-            }
+            tree::ProvokeError::Refused(refused) => ProvokeError::Unreachable {
+                path: path.to_owned(),
+                reason: refused.to_string(),
+            },
         })
     }
 
@@ -108,12 +117,16 @@ impl Provider for Face {
         topics: Vec<String>,
         after: Option<u64>,
     ) -> Result<BoxStream<'static, BusEvent>, WatchError> {
-        self.wiring.bus.watch(&topics, after).map_err(|refused| match refused {
-            WatchRefused::UnknownTopic { name, nearest } => {
-                WatchError::UnknownTopic { name, nearest: Some(nearest.to_owned()) }
-            }
-            WatchRefused::OutOfRange { after, .. } => WatchError::OutOfRange { after },
-        })
+        self.wiring
+            .bus
+            .watch(&topics, after)
+            .map_err(|refused| match refused {
+                WatchRefused::UnknownTopic { name, nearest } => WatchError::UnknownTopic {
+                    name,
+                    nearest: Some(nearest.to_owned()),
+                },
+                WatchRefused::OutOfRange { after, .. } => WatchError::OutOfRange { after },
+            })
     }
 
     fn metrics_text(&self) -> String {
@@ -124,7 +137,9 @@ impl Provider for Face {
         metrics.store_bytes.set(level(status.store.bytes));
         metrics.store_healthy.set(i64::from(status.store.healthy));
         if let Some(age) = status.inventory.age_ms {
-            metrics.inventory_age_seconds.set(std::time::Duration::from_millis(age).as_secs_f64());
+            metrics
+                .inventory_age_seconds
+                .set(std::time::Duration::from_millis(age).as_secs_f64());
         }
         metrics.text()
     }
@@ -145,17 +160,25 @@ impl Provider for Face {
 
     fn back_up_store(
         &self,
-    ) -> BoxFuture<'static, Result<BoxStream<'static, Result<Bytes, StoreUnavailable>>, StoreUnavailable>> {
+    ) -> BoxFuture<'static, Result<BoxStream<'static, Result<Bytes, StoreUnavailable>>, StoreUnavailable>>
+    {
         let upkeep = self.upkeep();
         async move { upkeep.map(|upkeep| upkeep.back_up()) }.boxed()
     }
 
     fn faults(&self) -> Result<Vec<ApiFault>, NotEmbedded> {
-        Ok(self.faults_of_cluster()?.list().into_iter().map(faults::to_api).collect())
+        Ok(self
+            .faults_of_cluster()?
+            .list()
+            .into_iter()
+            .map(faults::to_api)
+            .collect())
     }
 
     fn add_fault(&self, fault: ApiFault) -> Result<(), NotEmbedded> {
-        self.faults_of_cluster()?.add(faults::from_api(fault)).map_err(|_| NotEmbedded)
+        self.faults_of_cluster()?
+            .add(faults::from_api(fault))
+            .map_err(|_| NotEmbedded)
     }
 
     fn clear_faults(&self) -> Result<(), NotEmbedded> {

@@ -72,7 +72,10 @@ pub(super) fn to_api(fault: Fault) -> ApiFault {
         },
         status: fault.status,
         retry_after: fault.retry_after.map(|wait| Duration::from_secs(u64::from(wait))),
-        delay: fault.delay.and_then(|delay| delay.parse::<HumanDuration>().ok()).map(HumanDuration::get),
+        delay: fault
+            .delay
+            .and_then(|delay| delay.parse::<HumanDuration>().ok())
+            .map(HumanDuration::get),
         probability: fault.probability.unwrap_or(1.0),
         count: fault.count,
     }

@@ -49,7 +49,9 @@ fn key_of(name: &str) -> Vec<u8> {
 }
 
 fn failed(error: impl std::fmt::Display) -> KeeperError {
-    KeeperError { reason: error.to_string() }
+    KeeperError {
+        reason: error.to_string(),
+    }
 }
 
 impl Keeper for SealedKeeper {
@@ -57,9 +59,20 @@ impl Keeper for SealedKeeper {
         let (store, sealer) = (Arc::clone(&self.store), Arc::clone(&self.sealer));
         async move {
             let key = key_of(name);
-            let Some(value) = store.get(key.clone()).await.map_err(failed)? else { return Ok(None) };
+            let Some(value) = store.get(key.clone()).await.map_err(failed)? else {
+                return Ok(None);
+            };
             let OwnSecret(sealed) = record::decode(&key, &value).map_err(failed)?;
-            sealer.unseal(&sealed, Place { kind: OwnSecret::KIND, key: &key }).map(Some).map_err(failed)
+            sealer
+                .unseal(
+                    &sealed,
+                    Place {
+                        kind: OwnSecret::KIND,
+                        key: &key,
+                    },
+                )
+                .map(Some)
+                .map_err(failed)
         }
         .boxed()
     }
@@ -68,9 +81,20 @@ impl Keeper for SealedKeeper {
         let (store, sealer) = (Arc::clone(&self.store), Arc::clone(&self.sealer));
         async move {
             let key = key_of(name);
-            let sealed = sealer.seal(&secret, Place { kind: OwnSecret::KIND, key: &key }).map_err(failed)?;
+            let sealed = sealer
+                .seal(
+                    &secret,
+                    Place {
+                        kind: OwnSecret::KIND,
+                        key: &key,
+                    },
+                )
+                .map_err(failed)?;
             let value = record::encode(&OwnSecret(sealed)).map_err(failed)?;
-            store.commit(Batch::taking(vec![Write::Put(key, value)])).await.map_err(failed)
+            store
+                .commit(Batch::taking(vec![Write::Put(key, value)]))
+                .await
+                .map_err(failed)
         }
         .boxed()
     }

@@ -17,11 +17,17 @@ pub fn start(config: &LogConfig) {
     let registry = tracing_subscriber::registry().with(filter);
     // An error means that somebody has set up logging before, which is as good.
     let _ = if json {
-        let layer = tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr);
+        let layer = tracing_subscriber::fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_writer(std::io::stderr);
         registry.with(layer).try_init()
     } else {
         let color = std::io::stderr().is_terminal();
-        let layer = tracing_subscriber::fmt::layer().with_ansi(color).with_target(false).with_writer(std::io::stderr);
+        let layer = tracing_subscriber::fmt::layer()
+            .with_ansi(color)
+            .with_target(false)
+            .with_writer(std::io::stderr);
         registry.with(layer).try_init()
     };
 }

@@ -66,7 +66,17 @@ impl Program {
     /// Makes the bus and starts the actors.
     #[must_use]
     pub fn start(ingredients: Ingredients) -> Self {
-        let Ingredients { runtimes, clock, store, binding, upkeep, cluster, faults, metrics, .. } = ingredients;
+        let Ingredients {
+            runtimes,
+            clock,
+            store,
+            binding,
+            upkeep,
+            cluster,
+            faults,
+            metrics,
+            ..
+        } = ingredients;
         let bus = Bus::new(ingredients.epoch, Arc::clone(&clock));
         let wiring = Wiring {
             bus: bus.clone(),
@@ -81,9 +91,15 @@ impl Program {
         };
         // Generations of this run are above those of all runs before it.
         let first_generation = crate::bus::sequence::base_of_epoch(ingredients.epoch);
-        let habitat = Habitat::new(runtimes, clock, first_generation, ingredients.seed, move |event| {
-            tell_of(&event, &bus, &metrics);
-        });
+        let habitat = Habitat::new(
+            runtimes,
+            clock,
+            first_generation,
+            ingredients.seed,
+            move |event| {
+                tell_of(&event, &bus, &metrics);
+            },
+        );
         let face = Arc::new(Face::new(wiring.clone(), habitat.tree().clone(), upkeep, faults));
         let (root, lost) = habitat.start_root(move || Root::new(wiring.clone()));
         Self { face, root, lost }
@@ -108,9 +124,13 @@ fn tell_of(event: &SupervisionEvent, bus: &Bus, metrics: &Metrics) {
     let (what, message) = match &event.what {
         Happening::Restarted => (ActorEventKind::Restarted, String::new()),
         Happening::Faulted { class, message, next } => {
-            let cause = serde_json::to_value(class).ok().and_then(|class| class.as_str().map(str::to_owned));
-            let labels =
-                RestartLabels { kind: event.kind.name().to_owned(), cause: cause.unwrap_or_default() };
+            let cause = serde_json::to_value(class)
+                .ok()
+                .and_then(|class| class.as_str().map(str::to_owned));
+            let labels = RestartLabels {
+                kind: event.kind.name().to_owned(),
+                cause: cause.unwrap_or_default(),
+            };
             metrics.actor_restarts.get_or_create(&labels).inc();
             let what = match next {
                 ActorState::Failed => ActorEventKind::Quarantined,

@@ -25,8 +25,8 @@ use crate::{
     config::{Config, ConfigError},
 };
 
-pub use ports::PortsError;
 use ports::Ports;
+pub use ports::PortsError;
 
 /// How long calls in flight may take at a stop.
 const CALLS_DEADLINE: Duration = Duration::from_secs(10);
@@ -105,7 +105,10 @@ async fn serve(config: &Config, io: Handle, announce: impl Fn(&str)) -> Result<(
     let parts = ApiParts {
         provider: program.face.clone(),
         store: ports.store(),
-        keeper: Arc::new(SealedKeeper { store: ports.store(), sealer: ports.sealer() }),
+        keeper: Arc::new(SealedKeeper {
+            store: ports.store(),
+            sealer: ports.sealer(),
+        }),
         clock: ports.clock(),
         metrics: ports.metrics(),
         reviewer: None,
@@ -154,10 +157,16 @@ async fn stop(api: Option<Running>, program: Program, ports: Ports, runtimes: &R
         if let Ok(stopped) = stopping
             && stopped.cut_off > 0
         {
-            tracing::warn!(connections = stopped.cut_off, "still busy at the deadline, and cut off");
+            tracing::warn!(
+                connections = stopped.cut_off,
+                "still busy at the deadline, and cut off"
+            );
         }
     }
-    if tokio::time::timeout(ACTORS_DEADLINE, program.stop()).await.is_err() {
+    if tokio::time::timeout(ACTORS_DEADLINE, program.stop())
+        .await
+        .is_err()
+    {
         tracing::warn!("actors did not stop in time; they are left behind");
     }
     let closing = io.spawn(ports.close());
@@ -182,9 +191,10 @@ fn api_options(config: &Config) -> ApiOptions {
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let tls = api.tls.is_on().then(|| TlsOptions {
         certificate: match (&api.tls.cert_file, &api.tls.key_file) {
-            (Some(certificate), Some(key)) => {
-                Some(CertificateFiles { certificate: certificate.clone(), key: key.clone() })
-            }
+            (Some(certificate), Some(key)) => Some(CertificateFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+            }),
             _ => None,
         },
         client_ca: api.tls.client_ca_file.clone(),
@@ -238,7 +248,10 @@ struct Signals {
 impl Signals {
     fn listen() -> Result<Self, ServeError> {
         let listen = |kind| signal(kind).map_err(ServeError::Runtime);
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
     }
 
     async fn next(&mut self) -> &'static str {

@@ -26,7 +26,9 @@ pub trait StoreUpkeep: fmt::Debug + Send + Sync + 'static {
 }
 
 fn unavailable(error: &StoreError) -> StoreUnavailable {
-    StoreUnavailable { reason: error.to_string() }
+    StoreUnavailable {
+        reason: error.to_string(),
+    }
 }
 
 /// What is said of a store, online and offline alike.
@@ -48,20 +50,32 @@ pub fn report_of(info: StoreInfo) -> StoreReport {
 impl StoreUpkeep for SledStore {
     fn report(&self) -> BoxFuture<'static, Result<StoreReport, StoreUnavailable>> {
         let store = self.clone();
-        async move { store.info().await.map(report_of).map_err(|error| unavailable(&error)) }.boxed()
+        async move {
+            store
+                .info()
+                .await
+                .map(report_of)
+                .map_err(|error| unavailable(&error))
+        }
+        .boxed()
     }
 
     fn verify(&self) -> BoxFuture<'static, Result<StoreVerification, StoreUnavailable>> {
         let store = self.clone();
         async move {
             let report = Self::verify(&store).await.map_err(|error| unavailable(&error))?;
-            Ok(StoreVerification { records: report.records, problems: report.problems })
+            Ok(StoreVerification {
+                records: report.records,
+                problems: report.problems,
+            })
         }
         .boxed()
     }
 
     fn back_up(&self) -> BoxStream<'static, Result<Bytes, StoreUnavailable>> {
-        self.backup_stream().map(|chunk| chunk.map_err(|error| unavailable(&error))).boxed()
+        self.backup_stream()
+            .map(|chunk| chunk.map_err(|error| unavailable(&error)))
+            .boxed()
     }
 }
 
@@ -76,13 +90,16 @@ impl ClusterBinding for Binding {
     fn bind(&self, uid: String) -> BoxFuture<'static, Result<(), BindError>> {
         let Self { store, name } = self.clone();
         async move {
-            store.bind_cluster(&uid, &name).await.map_err(|error| match error {
-                WrongCluster::Other { stored, found } => BindError::OtherCluster {
-                    stored: format!("{} ({})", stored.name, stored.uid),
-                    found: format!("{} ({})", found.name, found.uid),
-                },
-                WrongCluster::Store(error) => BindError::Store(error),
-            })
+            store
+                .bind_cluster(&uid, &name)
+                .await
+                .map_err(|error| match error {
+                    WrongCluster::Other { stored, found } => BindError::OtherCluster {
+                        stored: format!("{} ({})", stored.name, stored.uid),
+                        found: format!("{} ({})", found.name, found.uid),
+                    },
+                    WrongCluster::Store(error) => BindError::Store(error),
+                })
         }
         .boxed()
     }

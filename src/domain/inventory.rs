@@ -63,7 +63,9 @@ impl Gpu {
     #[must_use]
     pub fn of(resources: BTreeMap<String, Quantity>) -> Self {
         let sum = |part: fn(&Quantity) -> Option<i64>| {
-            resources.values().try_fold(0_i64, |sum, quantity| sum.checked_add(part(quantity)?))
+            resources
+                .values()
+                .try_fold(0_i64, |sum, quantity| sum.checked_add(part(quantity)?))
         };
         // Without any such resource nothing can be taken of it either, but that is known elsewhere.
         let taken = |part: fn(&Quantity) -> Option<i64>| if resources.is_empty() { None } else { sum(part) };

@@ -245,9 +245,24 @@ fn a_panic_gives_a_fresh_state_and_the_sibling_never_notices() {
             "{}",
             fault.message
         );
-        let told: Vec<Happening> = family.events.lock().unwrap().iter().map(|event| event.what.clone()).collect();
+        let told: Vec<Happening> = family
+            .events
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|event| event.what.clone())
+            .collect();
         assert!(
-            matches!(&told[..], [Happening::Faulted { next: ActorState::Backoff, .. }, Happening::Restarted]),
+            matches!(
+                &told[..],
+                [
+                    Happening::Faulted {
+                        next: ActorState::Backoff,
+                        ..
+                    },
+                    Happening::Restarted
+                ]
+            ),
             "{told:?}"
         );
     });

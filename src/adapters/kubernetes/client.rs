@@ -26,7 +26,9 @@ pub enum ConnectError {
         reason: String,
     },
     /// There is no kubeconfig, and this is no pod.
-    #[error("no cluster is found: set cluster.kubeconfig (as a pod: {in_pod}; by kubectl's own settings: {here})")]
+    #[error(
+        "no cluster is found: set cluster.kubeconfig (as a pod: {in_pod}; by kubectl's own settings: {here})"
+    )]
     Nothing {
         /// Why the pod's account does not do.
         in_pod: String,
@@ -57,9 +59,12 @@ pub async fn connect(
         }
         None => match kube::Config::incluster() {
             Ok(config) => config,
-            Err(in_pod) => kube::Config::from_kubeconfig(&KubeConfigOptions::default()).await.map_err(|here| {
-                ConnectError::Nothing { in_pod: super::chain(&in_pod), here: super::chain(&here) }
-            })?,
+            Err(in_pod) => kube::Config::from_kubeconfig(&KubeConfigOptions::default())
+                .await
+                .map_err(|here| ConnectError::Nothing {
+                    in_pod: super::chain(&in_pod),
+                    here: super::chain(&here),
+                })?,
         },
     };
     config.connect_timeout = Some(Duration::from_secs(5));

@@ -53,7 +53,10 @@ fn render_node(node: inventory::NodeReport) -> v1::Node {
         problems: node
             .problems
             .into_iter()
-            .map(|problem| v1::NodeProblem { field: problem.field, message: problem.message })
+            .map(|problem| v1::NodeProblem {
+                field: problem.field,
+                message: problem.message,
+            })
             .collect(),
     }
 }
@@ -110,13 +113,19 @@ fn parse_node(node: v1::Node) -> inventory::NodeReport {
         memory: amount(node.memory),
         ephemeral_storage: amount(node.ephemeral_storage),
         gpu: inventory::Gpu::of(
-            node.gpu.into_iter().map(|(name, quantity)| (name, parse_quantity(quantity))).collect(),
+            node.gpu
+                .into_iter()
+                .map(|(name, quantity)| (name, parse_quantity(quantity)))
+                .collect(),
         ),
         labels: node.labels.into_iter().collect(),
         problems: node
             .problems
             .into_iter()
-            .map(|problem| node::NodeProblem { field: problem.field, message: problem.message })
+            .map(|problem| node::NodeProblem {
+                field: problem.field,
+                message: problem.message,
+            })
             .collect(),
     }
 }

@@ -16,14 +16,22 @@ pub(super) fn render(config: &Config, api: &Running, status: &Status) -> String 
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {label:<11}{value}");
     };
-    let nodes = status.inventory.nodes.map_or_else(|| "nodes not known yet".to_owned(), |n| format!("{n} nodes"));
+    let nodes = status
+        .inventory
+        .nodes
+        .map_or_else(|| "nodes not known yet".to_owned(), |n| format!("{n} nodes"));
     let cluster = match config.cluster.kind {
-        ClusterKind::Embedded => format!("SIMULATED, inside this process, {nodes}: nothing here is real hardware"),
+        ClusterKind::Embedded => {
+            format!("SIMULATED, inside this process, {nodes}: nothing here is real hardware")
+        }
         ClusterKind::Kubernetes => format!("{} ({nodes})", status.cluster.server),
     };
     line("cluster", cluster);
     if config.cluster.kind == ClusterKind::Embedded && config.embedded.listen.is_some() {
-        line("kubectl", format!("KUBECONFIG={}", config.embedded.kubeconfig.display()));
+        line(
+            "kubectl",
+            format!("KUBECONFIG={}", config.embedded.kubeconfig.display()),
+        );
     }
     if let Some(address) = api.grpc_address {
         line("gRPC", format!("{scheme}://{address}"));
@@ -38,7 +46,11 @@ pub(super) fn render(config: &Config, api: &Running, status: &Status) -> String 
     for reason in &status.reasons {
         line("not ready", reason.message.clone());
     }
-    let state = if status.ready { "ready" } else { "serving, but not ready" };
+    let state = if status.ready {
+        "ready"
+    } else {
+        "serving, but not ready"
+    };
     let reach = reach(config, api);
     format!(
         "Freehold {} is {state}\n\n{text}\nNext, in another terminal:\n\n  {program} status{reach}\n  {program} inventory nodes{reach}\n  \
@@ -55,7 +67,11 @@ fn reach(config: &Config, api: &Running) -> String {
         && (config.api.tls.is_on() || address.to_string() != "127.0.0.1:7070")
     {
         let scheme = if config.api.tls.is_on() { "https" } else { "http" };
-        let host = if address.ip().is_unspecified() { "localhost".to_owned() } else { address.ip().to_string() };
+        let host = if address.ip().is_unspecified() {
+            "localhost".to_owned()
+        } else {
+            address.ip().to_string()
+        };
         let _ = write!(flags, " --server {scheme}://{host}:{}", address.port());
     }
     if config.api.tls.is_on() {
@@ -63,7 +79,11 @@ fn reach(config: &Config, api: &Running) -> String {
             let _ = write!(flags, " --ca {}", super::own_ca_file(config).display());
         }
         if config.api.tls.client_ca_file.is_none() {
-            let _ = write!(flags, " --token-file {}", super::bootstrap_token_file(config).display());
+            let _ = write!(
+                flags,
+                " --token-file {}",
+                super::bootstrap_token_file(config).display()
+            );
         }
     }
     flags
@@ -71,5 +91,8 @@ fn reach(config: &Config, api: &Running) -> String {
 
 /// How this program was called, so that what is printed works as printed.
 fn program() -> String {
-    std::env::args_os().next().map_or_else(|| "freehold".to_owned(), |name| name.to_string_lossy().into_owned())
+    std::env::args_os().next().map_or_else(
+        || "freehold".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
 }

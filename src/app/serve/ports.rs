@@ -69,7 +69,9 @@ impl Ports {
         let options = store_options(config, &clock, &metrics);
         let began = clock.monotonic();
         let opened = tokio::task::spawn_blocking(move || SledStore::open(options));
-        let opened = opened.await.map_err(|error| PortsError::Cancelled(error.to_string()))??;
+        let opened = opened
+            .await
+            .map_err(|error| PortsError::Cancelled(error.to_string()))??;
         let took_ms = u64::try_from((clock.monotonic() - began).as_millis()).unwrap_or(u64::MAX);
         let recovery = Recovery {
             unclean: opened.recovery.unclean,
@@ -82,7 +84,10 @@ impl Ports {
         let name = cluster.describe().server;
         let ports = Self {
             clock,
-            binding: Binding { store: opened.store.clone(), name },
+            binding: Binding {
+                store: opened.store.clone(),
+                name,
+            },
             store: opened.store,
             sealer,
             epoch: opened.epoch,
@@ -176,7 +181,11 @@ pub(crate) fn embedded_options(config: &Config, clock: &Arc<dyn Clock>) -> embed
         speed: settings.speed.as_f64(),
         seed: settings.seed,
         persist: settings.persist.then(|| embedded_directory(config)),
-        faults: settings.faults.iter().map(crate::app::faults::from_config).collect(),
+        faults: settings
+            .faults
+            .iter()
+            .map(crate::app::faults::from_config)
+            .collect(),
         clock: Arc::clone(clock),
     }
 }
@@ -202,14 +211,20 @@ async fn open_cluster(
                 }
                 None => "in this process".to_owned(),
             };
-            let address = ClusterAddress { kind: "embedded".to_owned(), server };
+            let address = ClusterAddress {
+                kind: "embedded".to_owned(),
+                server,
+            };
             let client = embedded.client_counted(move |verb, resource, code| counter(verb, resource, code));
             let cluster = KubernetesCluster::new(client, address);
             Ok((Some(embedded), Arc::new(cluster)))
         }
         ClusterKind::Kubernetes => {
             let (client, server) = connect(config.cluster.kubeconfig.as_deref(), counter).await?;
-            let address = ClusterAddress { kind: "kubernetes".to_owned(), server };
+            let address = ClusterAddress {
+                kind: "kubernetes".to_owned(),
+                server,
+            };
             Ok((None, Arc::new(KubernetesCluster::new(client, address))))
         }
     }
@@ -218,8 +233,16 @@ async fn open_cluster(
 fn counter(metrics: &Metrics) -> RequestCounter {
     let requests = metrics.kube_requests.clone();
     Arc::new(move |verb: &str, resource: &str, code: u16| {
-        let code = if code == 0 { "error".to_owned() } else { code.to_string() };
-        let labels = KubeLabels { verb: verb.to_owned(), resource: resource.to_owned(), code };
+        let code = if code == 0 {
+            "error".to_owned()
+        } else {
+            code.to_string()
+        };
+        let labels = KubeLabels {
+            verb: verb.to_owned(),
+            resource: resource.to_owned(),
+            code,
+        };
         requests.get_or_create(&labels).inc();
     })
 }
