@@ -11,3 +11,4 @@ mod upkeep;
 
 pub use face::Face;
 pub use program::{Ingredients, Program};
+pub use upkeep::{StoreUpkeep, report_of};

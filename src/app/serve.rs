@@ -3,7 +3,12 @@
 mod banner;
 mod ports;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use thiserror::Error;
 use tokio::{
@@ -23,6 +28,12 @@ use crate::{
         tls::{CertificateFiles, TlsOptions},
     },
     config::{Config, ConfigError},
+    ports::{
+        clock::{Clock, SystemClock},
+        telemetry::Metrics,
+    },
+    sim::embedded::{self, Embedded, EmbeddedError},
+    store,
 };
 
 use ports::Ports;
@@ -38,6 +49,9 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 const READY_PATIENCE: Duration = Duration::from_secs(5);
 /// How often files of certificates are looked at.
 const TLS_RELOAD: Duration = Duration::from_secs(5);
+
+/// Where the embedded cluster listens when it runs alone and nothing else is set.
+const DEFAULT_EMBEDDED_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7443);
 
 /// Why the program did not start, or did not go on.
 #[derive(Debug, Error)]
@@ -66,7 +80,7 @@ pub enum ServeError {
 }
 
 /// Runs the program until SIGTERM or Ctrl-C. Lines for people go to `announce`.
-pub fn run(config: &Config, announce: impl Fn(&str)) -> Result<(), ServeError> {
+pub fn run(config: &Config, announce: impl FnMut(&str)) -> Result<(), ServeError> {
     config.refuse_simulation_in_pod()?;
     super::logging::start(&config.log);
     capture_panics();
@@ -84,13 +98,51 @@ pub fn run(config: &Config, announce: impl Fn(&str)) -> Result<(), ServeError> {
     result
 }
 
+/// Runs the embedded cluster alone until SIGTERM or Ctrl-C, so that the program can come and go while its
+/// cluster lives on.
+pub fn run_embedded(config: &Config, mut announce: impl FnMut(&str)) -> Result<(), ServeError> {
+    super::logging::start(&config.log);
+    // An error means that it was installed before, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Runtime)?;
+    runtime.block_on(async {
+        let mut signals = Signals::listen()?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+        let embedded = Embedded::start(ports::embedded_options(config, &clock)).await.map_err(PortsError::from)?;
+        let listen = config.embedded.listen.unwrap_or(DEFAULT_EMBEDDED_LISTEN);
+        let kubeconfig = &config.embedded.kubeconfig;
+        let bound = embedded.serve(listen, kubeconfig).await.map_err(PortsError::from)?;
+        let kubeconfig = kubeconfig.display();
+        announce(&format!(
+            "the SIMULATED cluster alone is on https://{bound}\n\n  kubectl --kubeconfig {kubeconfig} get nodes\n  \
+             freehold --set cluster.kind=kubernetes --set cluster.kubeconfig={kubeconfig}\n"
+        ));
+        signals.next().await;
+        embedded.stop().await;
+        Ok(())
+    })
+}
+
+/// Makes the embedded cluster forget everything; says whether there was anything.
+pub fn reset_embedded(config: &Config) -> Result<bool, EmbeddedError> {
+    embedded::reset(&ports::embedded_directory(config))
+}
+
+/// What the store is told when no program runs on it.
+#[must_use]
+pub fn offline_store_options(config: &Config) -> store::Options {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    ports::store_options(config, &clock, &Metrics::new(crate::VERSION, crate::REVISION))
+}
+
 /// What ends a run.
 enum End {
     Signal(&'static str),
     Lost(String),
 }
 
-async fn serve(config: &Config, io: Handle, announce: impl Fn(&str)) -> Result<(), ServeError> {
+async fn serve(config: &Config, io: Handle, mut announce: impl FnMut(&str)) -> Result<(), ServeError> {
     let mut signals = Signals::listen()?;
     let runtimes = Runtimes::two(io.clone());
     // Clients and servers live on the I/O runtime, whichever thread made them.
