@@ -68,7 +68,11 @@ impl Pace {
     /// The same for what repeats for ever, which even `at once` must not do without a pause.
     #[must_use]
     pub fn repeated(self, span: Duration) -> Duration {
-        if self.0 == 0.0 { span } else { self.scaled(span).max(Duration::from_millis(1)) }
+        if self.0 == 0.0 {
+            span
+        } else {
+            self.scaled(span).max(Duration::from_millis(1))
+        }
     }
 }
 
@@ -83,6 +87,8 @@ pub struct WorldOptions {
     pub pace: Pace,
     /// What stands for chance.
     pub seed: u64,
+    /// The CA certificate that is put into every namespace.
+    pub root_ca: Arc<str>,
 }
 
 /// The controllers and what they remember.
@@ -100,7 +106,9 @@ pub struct World {
     scheduler: scheduler::Scheduler,
     kubelet: kubelet::Kubelet,
     evictions: nodes::Evictions,
-    recorder: events::Recorder,
+    clearing: namespaces::Clearing,
+    balancer: balancer::Balancer,
+    root_ca: Arc<str>,
 }
 
 /// Work done before other tasks get their turn.
@@ -123,7 +131,9 @@ impl World {
             scheduler: scheduler::Scheduler::default(),
             kubelet: kubelet::Kubelet::default(),
             evictions: nodes::Evictions::default(),
-            recorder: events::Recorder::default(),
+            clearing: namespaces::Clearing::default(),
+            balancer: balancer::Balancer::default(),
+            root_ca: options.root_ca,
         }
     }
 
@@ -181,9 +191,8 @@ impl World {
                 Ok(changes) if changes.is_empty() => return,
                 Ok(changes) => {
                     for change in changes {
-                        let work = routes::of_change(&change, &self.index);
                         self.index.apply(&change);
-                        for work in work.into_iter().chain(routes::of_change(&change, &self.index)) {
+                        for work in routes::of_change(&change, &self.index) {
                             self.enqueue(work);
                         }
                     }
@@ -232,13 +241,15 @@ impl World {
     fn perform(&mut self, work: Work) {
         match work {
             Work::Namespace(name) => namespaces::reconcile(self, &name),
+            Work::ClearNamespace(name) => namespaces::clear(self, &name),
             Work::Deployment(key) => deployments::reconcile(self, &key),
             Work::ReplicaSet(key) => replica_sets::reconcile(self, &key),
             Work::StatefulSet(key) => stateful_sets::reconcile(self, &key),
             Work::Job(key) => jobs::reconcile(self, &key),
             Work::Claim(key) => claims::reconcile(self, &key),
             Work::Volume(name) => claims::reconcile_volume(self, &name),
-            Work::Schedule => scheduler::place_next(self),
+            Work::Place(key) => scheduler::place(self, &key),
+            Work::Unpark => scheduler::unpark(self),
             Work::Pod(key) => kubelet::reconcile(self, &key),
             Work::Node(name) => nodes::reconcile(self, &name),
             Work::Evict(key) => nodes::evict_when_due(self, &key),
@@ -260,10 +271,12 @@ impl World {
 
     /// Changes an object. That it is gone meanwhile is no trouble: its deletion brings its own work.
     fn modify(&self, resource: &Resource, key: &Key, change: impl FnOnce(&mut Value)) {
-        let result = self.objects.modify(resource, &key.namespace, &key.name, |object| {
-            change(object);
-            Ok(())
-        });
+        let result = self
+            .objects
+            .modify(resource, &key.namespace, &key.name, |object| {
+                change(object);
+                Ok(())
+            });
         if let Err(refusal) = result
             && refusal.code != 404
         {

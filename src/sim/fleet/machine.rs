@@ -104,11 +104,20 @@ impl Machine {
         };
         let name_fits = !self.name.is_empty()
             && self.name.len() <= 200
-            && self.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.'))
+            && self
+                .name
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.'))
             && self.name.starts_with(|c: char| c.is_ascii_alphanumeric())
             && self.name.ends_with(|c: char| c.is_ascii_alphanumeric());
         if !name_fits {
-            return Err(invalid("name", format!("`{}` is not a node name (lower case letters, digits, - and .)", self.name)));
+            return Err(invalid(
+                "name",
+                format!(
+                    "`{}` is not a node name (lower case letters, digits, - and .)",
+                    self.name
+                ),
+            ));
         }
         if self.count.is_some_and(|count| count == 0 || count > MOST) {
             return Err(invalid("count", format!("must be between 1 and {MOST}")));
@@ -173,18 +182,30 @@ impl Machine {
             ("kubernetes.io/arch".into(), architecture.into()),
             ("beta.kubernetes.io/arch".into(), architecture.into()),
             ("beta.kubernetes.io/os".into(), "linux".into()),
-            ("topology.kubernetes.io/region".into(), self.region.clone().unwrap_or_else(|| "embedded".into())),
-            ("topology.kubernetes.io/zone".into(), self.zone.clone().unwrap_or_else(|| "zone-a".into())),
+            (
+                "topology.kubernetes.io/region".into(),
+                self.region.clone().unwrap_or_else(|| "embedded".into()),
+            ),
+            (
+                "topology.kubernetes.io/zone".into(),
+                self.zone.clone().unwrap_or_else(|| "zone-a".into()),
+            ),
             ("akash.network".into(), "true".into()),
         ]);
         if let Some(kind) = &self.instance_type {
             labels.insert("node.kubernetes.io/instance-type".into(), kind.clone());
         }
         if let Some(vendor) = &self.cpu_vendor {
-            labels.insert("feature.node.kubernetes.io/cpu-model.vendor_id".into(), vendor.clone());
+            labels.insert(
+                "feature.node.kubernetes.io/cpu-model.vendor_id".into(),
+                vendor.clone(),
+            );
         }
         if let Some(model) = &self.cpu_model {
-            labels.insert("feature.node.kubernetes.io/cpu-model.name".into(), label_value(model));
+            labels.insert(
+                "feature.node.kubernetes.io/cpu-model.name".into(),
+                label_value(model),
+            );
         }
         labels
     }
@@ -193,11 +214,17 @@ impl Machine {
         let mut allocatable = capacity.clone();
         for (resource, kept) in &self.reserved {
             let scale = if resource == "cpu" { 1000 } else { 1 };
-            let whole = capacity.get(resource).and_then(|text| quantity::parse(text, scale, Rounding::Down));
+            let whole = capacity
+                .get(resource)
+                .and_then(|text| quantity::parse(text, scale, Rounding::Down));
             let kept = quantity::parse(kept, scale, Rounding::Up);
             if let (Some(whole), Some(kept)) = (whole, kept) {
                 let left = whole.saturating_sub(kept).max(0);
-                let text = if resource == "cpu" { format!("{left}m") } else { left.to_string() };
+                let text = if resource == "cpu" {
+                    format!("{left}m")
+                } else {
+                    left.to_string()
+                };
                 allocatable.insert(resource.clone(), text);
             }
         }
@@ -225,7 +252,10 @@ impl Gpu {
     /// Adds what a vendor's device plugin and node labeller would report.
     fn describe(&self, labels: &mut BTreeMap<String, String>, capacity: &mut BTreeMap<String, String>) {
         let resource = format!("{}.com/gpu", self.vendor);
-        let before = capacity.get(&resource).and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
+        let before = capacity
+            .get(&resource)
+            .and_then(|text| text.parse::<i64>().ok())
+            .unwrap_or(0);
         capacity.insert(resource, before.saturating_add(self.count).to_string());
         let bytes = quantity::parse(&self.memory, 1, Rounding::Down).unwrap_or(0);
         let mut label = |key: &str, value: String| labels.insert(key.to_owned(), value);
@@ -245,12 +275,15 @@ impl Gpu {
             label("amd.com/gpu.vram", format!("{}G", bytes / (1 << 30)));
             label("feature.node.kubernetes.io/pci-1002.present", "true".into());
         }
-        label(&format!("freehold.dev/sample-gpu.{}.{}", self.vendor, self.device_id), self.interface.clone());
+        label(
+            &format!("freehold.dev/sample-gpu.{}.{}", self.vendor, self.device_id),
+            self.interface.clone(),
+        );
     }
 }
 
 /// The conditions a kubelet reports.
-pub(crate) fn conditions(ready: bool, now: &str) -> Value {
+fn conditions(ready: bool, now: &str) -> Value {
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         json!({"type": kind, "status": status, "reason": reason, "message": message,
             "lastHeartbeatTime": now, "lastTransitionTime": now})
@@ -258,12 +291,32 @@ pub(crate) fn conditions(ready: bool, now: &str) -> Value {
     let ready = if ready {
         condition("Ready", "True", "KubeletReady", "kubelet is posting ready status")
     } else {
-        condition("Ready", "False", "KubeletNotReady", "the fleet file says that this machine is not ready")
+        condition(
+            "Ready",
+            "False",
+            "KubeletNotReady",
+            "the fleet file says that this machine is not ready",
+        )
     };
     json!([
-        condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-        condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        condition(
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available"
+        ),
+        condition(
+            "DiskPressure",
+            "False",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure"
+        ),
+        condition(
+            "PIDPressure",
+            "False",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available"
+        ),
         ready,
     ])
 }
@@ -326,7 +379,10 @@ fn taints(at: &str, value: &Value) -> Result<Vec<Value>, FleetError> {
             }
         }
         if taint.get("key").is_none() || taint.get("effect").is_none() {
-            return Err(FleetError::Field { field: at, message: "needs `key` and `effect`".into() });
+            return Err(FleetError::Field {
+                field: at,
+                message: "needs `key` and `effect`".into(),
+            });
         }
     }
     Ok(list)
@@ -337,7 +393,10 @@ fn gpus(at: &str, value: &Value) -> Result<Vec<Gpu>, FleetError> {
     let mut gpus = Vec::new();
     for (position, entry) in list.iter().enumerate() {
         let at = format!("{at}[{position}]");
-        let mut gpu = Gpu { count: 1, ..Gpu::default() };
+        let mut gpu = Gpu {
+            count: 1,
+            ..Gpu::default()
+        };
         for (key, value) in object(&at, entry)? {
             let at = format!("{at}.{key}");
             match key.as_str() {
@@ -346,16 +405,31 @@ fn gpus(at: &str, value: &Value) -> Result<Vec<Gpu>, FleetError> {
                 "device-id" => gpu.device_id = read(&at, value)?,
                 "family" => gpu.family = read(&at, value)?,
                 "interface" => gpu.interface = read(&at, value)?,
-                "memory" => gpu.memory = amounts(&at, &json!({"memory": value}))?.remove("memory").unwrap_or_default(),
+                "memory" => {
+                    gpu.memory = amounts(&at, &json!({"memory": value}))?
+                        .remove("memory")
+                        .unwrap_or_default()
+                }
                 "count" => gpu.count = read(&at, value)?,
-                _ => return Err(unknown(&at, "vendor, product, device-id, family, memory, interface, count")),
+                _ => {
+                    return Err(unknown(
+                        &at,
+                        "vendor, product, device-id, family, memory, interface, count",
+                    ));
+                }
             }
         }
         if !matches!(gpu.vendor.as_str(), "nvidia" | "amd") {
-            return Err(FleetError::Field { field: format!("{at}.vendor"), message: "must be nvidia or amd".into() });
+            return Err(FleetError::Field {
+                field: format!("{at}.vendor"),
+                message: "must be nvidia or amd".into(),
+            });
         }
         if !(1..=64).contains(&gpu.count) {
-            return Err(FleetError::Field { field: format!("{at}.count"), message: "must be between 1 and 64".into() });
+            return Err(FleetError::Field {
+                field: format!("{at}.count"),
+                message: "must be between 1 and 64".into(),
+            });
         }
         gpus.push(gpu);
     }
@@ -366,8 +440,16 @@ fn gpus(at: &str, value: &Value) -> Result<Vec<Gpu>, FleetError> {
 fn label_value(text: &str) -> String {
     let cleaned: String = text
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
+                c
+            } else {
+                '-'
+            }
+        })
         .take(63)
         .collect();
-    cleaned.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
+    cleaned
+        .trim_matches(|c: char| !c.is_ascii_alphanumeric())
+        .to_owned()
 }

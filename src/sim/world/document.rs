@@ -17,7 +17,10 @@ pub struct Key {
 impl Key {
     /// A key from its parts.
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     /// The key of an object.
@@ -48,7 +51,9 @@ pub fn flag(object: &Value, path: &str) -> bool {
 
 /// The list at a path; empty when there is none.
 pub fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
-    at(object, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    at(object, path)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 /// The fields at a path.
@@ -78,7 +83,9 @@ pub fn set(object: &mut Value, path: &str, value: Value) {
         if !place.is_object() {
             *place = Value::Object(Map::new());
         }
-        let Some(inner) = place.as_object_mut() else { return };
+        let Some(inner) = place.as_object_mut() else {
+            return;
+        };
         place = inner.entry(field).or_insert(Value::Null);
     }
     *place = value;
@@ -120,7 +127,9 @@ pub fn set_entry(object: &mut Value, path: &str, key: &str, value: Value) {
 
 /// The owner reference that says who manages this object.
 pub fn controller(object: &Value) -> Option<&Value> {
-    list(object, "metadata.ownerReferences").iter().find(|owner| flag(owner, "controller"))
+    list(object, "metadata.ownerReferences")
+        .iter()
+        .find(|owner| flag(owner, "controller"))
 }
 
 /// The owner reference that makes `owner` the manager of a new object.
@@ -136,7 +145,9 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
 
 /// A condition by its type.
 pub fn find_condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    list(object, "status.conditions").iter().find(|condition| text(condition, "type") == kind)
+    list(object, "status.conditions")
+        .iter()
+        .find(|condition| text(condition, "type") == kind)
 }
 
 /// Sets a condition; its transition time moves only when its status does.
@@ -147,7 +158,11 @@ pub fn set_condition(object: &mut Value, kind: &str, status: &str, reason: &str,
         .map_or(now, |condition| text(condition, "lastTransitionTime"))
         .to_owned();
     let mut condition = before.cloned().unwrap_or_else(|| json!({}));
-    for (field, value) in [("type", kind), ("status", status), ("lastTransitionTime", since.as_str())] {
+    for (field, value) in [
+        ("type", kind),
+        ("status", status),
+        ("lastTransitionTime", since.as_str()),
+    ] {
         set(&mut condition, field, json!(value));
     }
     for (field, value) in [("reason", reason), ("message", message)] {
@@ -167,17 +182,25 @@ pub fn set_condition(object: &mut Value, kind: &str, status: &str, reason: &str,
 
 /// Whether labels match a selector (`matchLabels` and `matchExpressions`); an absent one matches nothing.
 pub fn selects(selector: Option<&Value>, object: &Value) -> bool {
-    let Some(selector) = selector.filter(|selector| selector.is_object()) else { return false };
+    let Some(selector) = selector.filter(|selector| selector.is_object()) else {
+        return false;
+    };
     let empty = Value::Null;
     let labels = at(object, "metadata.labels").unwrap_or(&empty);
     fields(selector, "matchLabels").all(|(key, wanted)| labels.get(key) == Some(wanted))
-        && list(selector, "matchExpressions").iter().all(|expression| meets(expression, labels))
+        && list(selector, "matchExpressions")
+            .iter()
+            .all(|expression| meets(expression, labels))
 }
 
 /// Whether labels meet one requirement of a selector or a node affinity.
 pub fn meets(expression: &Value, labels: &Value) -> bool {
     let actual = labels.get(text(expression, "key")).and_then(Value::as_str);
-    let listed = |value: &str| list(expression, "values").iter().any(|other| other.as_str() == Some(value));
+    let listed = |value: &str| {
+        list(expression, "values")
+            .iter()
+            .any(|other| other.as_str() == Some(value))
+    };
     let number = || actual.and_then(|value| value.parse::<i64>().ok());
     let bound = || list(expression, "values").first()?.as_str()?.parse::<i64>().ok();
     match text(expression, "operator") {
@@ -193,9 +216,13 @@ pub fn meets(expression: &Value, labels: &Value) -> bool {
 
 /// Whether every label of a plain map (a Service's selector) is on the object; an empty map selects nothing.
 pub fn selects_plainly(selector: Option<&Value>, object: &Value) -> bool {
-    let Some(wanted) = selector.and_then(Value::as_object).filter(|map| !map.is_empty()) else { return false };
+    let Some(wanted) = selector.and_then(Value::as_object).filter(|map| !map.is_empty()) else {
+        return false;
+    };
     let labels = at(object, "metadata.labels");
-    wanted.iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+    wanted
+        .iter()
+        .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
 }
 
 /// A short name for a document's content, in the letters Kubernetes uses for generated names.
@@ -211,7 +238,9 @@ pub fn digest(parts: &[&[u8]]) -> String {
     let base = LETTERS.len() as u64;
     (0..10)
         .map(|_| {
-            let letter = usize::try_from(state % base).ok().and_then(|place| LETTERS.get(place));
+            let letter = usize::try_from(state % base)
+                .ok()
+                .and_then(|place| LETTERS.get(place));
             state = (state / base).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
             char::from(letter.copied().unwrap_or(b'b'))
         })
@@ -227,7 +256,10 @@ mod tests {
         let mut object = json!({});
         set_condition(&mut object, "Ready", "False", "Starting", "wait", "t1");
         set_condition(&mut object, "Ready", "False", "StillStarting", "wait", "t2");
-        assert_eq!(text(find_condition(&object, "Ready").unwrap(), "lastTransitionTime"), "t1");
+        assert_eq!(
+            text(find_condition(&object, "Ready").unwrap(), "lastTransitionTime"),
+            "t1"
+        );
         set_condition(&mut object, "Ready", "True", "", "", "t3");
         let ready = find_condition(&object, "Ready").unwrap();
         assert_eq!(text(ready, "lastTransitionTime"), "t3");

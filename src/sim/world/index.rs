@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     document::{Key, list, text},
     placement::{Amounts, NodeState, holds_resources, requests},
-    resources::{NODES, PODS, SERVICES},
+    resources::{EVENTS, NODES, PODS, SERVICES},
 };
 use crate::sim::objects::{Change, ChangeKind, Resource};
 
@@ -28,8 +28,10 @@ pub struct Index {
     taken: BTreeMap<Key, (String, Amounts)>,
     /// Objects by the UID of each of their owners.
     dependents: BTreeMap<String, BTreeSet<Reference>>,
-    uids: BTreeSet<String>,
+    uids: BTreeMap<String, Reference>,
     namespaces: BTreeMap<String, BTreeSet<Reference>>,
+    services: BTreeMap<String, BTreeSet<Key>>,
+    events: BTreeSet<Key>,
     /// Services of type LoadBalancer.
     pub balancers: BTreeSet<Key>,
 }
@@ -37,7 +39,12 @@ pub struct Index {
 impl Index {
     /// The pods of a node.
     pub fn pods_on(&self, node: &str) -> Vec<Key> {
-        self.pods_by_node.get(node).into_iter().flatten().cloned().collect()
+        self.pods_by_node
+            .get(node)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     /// The objects that name an owner's UID.
@@ -48,23 +55,43 @@ impl Index {
     /// The objects of one resource that name an owner's UID.
     pub fn owned<'a>(&'a self, uid: &str, resource: &'a Resource) -> impl Iterator<Item = &'a Key> {
         let all = self.dependents.get(uid).into_iter().flatten();
-        all.filter(move |reference| reference.resource == *resource).map(|reference| &reference.key)
+        all.filter(move |reference| reference.resource == *resource)
+            .map(|reference| &reference.key)
     }
 
     /// Whether an object with this UID is there.
     pub fn is_alive(&self, uid: &str) -> bool {
-        self.uids.contains(uid)
+        self.uids.contains_key(uid)
     }
 
     /// Everything in a namespace.
     pub fn contents(&self, namespace: &str) -> Vec<Reference> {
-        self.namespaces.get(namespace).into_iter().flatten().cloned().collect()
+        self.namespaces
+            .get(namespace)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     /// The Services of a namespace.
     pub fn services(&self, namespace: &str) -> impl Iterator<Item = &Key> {
-        let all = self.namespaces.get(namespace).into_iter().flatten();
-        all.filter(|reference| reference.resource == *SERVICES).map(|reference| &reference.key)
+        self.services.get(namespace).into_iter().flatten()
+    }
+
+    /// The object with this UID.
+    pub fn by_uid(&self, uid: &str) -> Option<&Reference> {
+        self.uids.get(uid)
+    }
+
+    /// Whether nothing is in a namespace.
+    pub fn is_empty(&self, namespace: &str) -> bool {
+        !self.namespaces.contains_key(namespace)
+    }
+
+    /// How many Events there are.
+    pub fn events(&self) -> usize {
+        self.events.len()
     }
 
     /// Takes a change in.
@@ -81,27 +108,49 @@ impl Index {
     /// Takes an object in.
     pub fn insert(&mut self, resource: &Resource, object: &Value) {
         let key = Key::of(object);
-        self.uids.insert(text(object, "metadata.uid").to_owned());
-        let reference = Reference { resource: resource.clone(), key: key.clone() };
+        let reference = Reference {
+            resource: resource.clone(),
+            key: key.clone(),
+        };
+        self.uids
+            .insert(text(object, "metadata.uid").to_owned(), reference.clone());
         for owner in list(object, "metadata.ownerReferences") {
-            self.dependents.entry(text(owner, "uid").to_owned()).or_default().insert(reference.clone());
+            self.dependents
+                .entry(text(owner, "uid").to_owned())
+                .or_default()
+                .insert(reference.clone());
         }
         if *resource == *NODES {
             self.insert_node(object);
         } else if *resource == *PODS {
             self.insert_pod(&key, object);
-        } else if *resource == *SERVICES && text(object, "spec.type") == "LoadBalancer" {
-            self.balancers.insert(key.clone());
+        } else if *resource == *SERVICES {
+            self.services
+                .entry(key.namespace.clone())
+                .or_default()
+                .insert(key.clone());
+            if text(object, "spec.type") == "LoadBalancer" {
+                self.balancers.insert(key.clone());
+            }
+        }
+        if *resource == *EVENTS {
+            self.events.insert(key.clone());
         }
         if !key.namespace.is_empty() {
-            self.namespaces.entry(key.namespace.clone()).or_default().insert(reference);
+            self.namespaces
+                .entry(key.namespace.clone())
+                .or_default()
+                .insert(reference);
         }
     }
 
     fn remove(&mut self, resource: &Resource, object: &Value) {
         let key = Key::of(object);
         self.uids.remove(text(object, "metadata.uid"));
-        let reference = Reference { resource: resource.clone(), key };
+        let reference = Reference {
+            resource: resource.clone(),
+            key,
+        };
         for owner in list(object, "metadata.ownerReferences") {
             forget(&mut self.dependents, text(owner, "uid"), &reference);
         }
@@ -113,6 +162,10 @@ impl Index {
             self.give_back(key);
         } else if *resource == *SERVICES {
             self.balancers.remove(key);
+            forget(&mut self.services, &key.namespace, key);
+        }
+        if *resource == *EVENTS {
+            self.events.remove(key);
         }
         if !key.namespace.is_empty() {
             forget(&mut self.namespaces, &key.namespace, &reference);
@@ -135,7 +188,10 @@ impl Index {
         if node.is_empty() {
             return;
         }
-        self.pods_by_node.entry(node.to_owned()).or_default().insert(key.clone());
+        self.pods_by_node
+            .entry(node.to_owned())
+            .or_default()
+            .insert(key.clone());
         self.give_back(key);
         if !holds_resources(pod) {
             return;

@@ -28,7 +28,9 @@ impl Amounts {
     pub fn parse(resources: Option<&Value>, rounding: Rounding) -> Self {
         let mut amounts = Self::default();
         for (resource, value) in resources.and_then(Value::as_object).into_iter().flatten() {
-            let Some(value) = amount(resource, value, rounding) else { continue };
+            let Some(value) = amount(resource, value, rounding) else {
+                continue;
+            };
             match resource.as_str() {
                 "cpu" => amounts.cpu = value,
                 "memory" => amounts.memory = value,
@@ -181,7 +183,11 @@ impl std::fmt::Display for Obstacle {
 
 impl<'a> Wanted<'a> {
     pub fn new(pod: &'a Value, volumes: Vec<Value>) -> Self {
-        Self { pod, requests: requests(pod), volumes }
+        Self {
+            pod,
+            requests: requests(pod),
+            volumes,
+        }
     }
 
     /// The node to take, or the sentence that says why there is none.
@@ -200,8 +206,10 @@ impl<'a> Wanted<'a> {
             }
         }
         best.map(|(_, name)| name.to_owned()).ok_or_else(|| {
-            let mut said: Vec<String> =
-                obstacles.iter().map(|(obstacle, count)| format!("{count} {obstacle}")).collect();
+            let mut said: Vec<String> = obstacles
+                .iter()
+                .map(|(obstacle, count)| format!("{count} {obstacle}"))
+                .collect();
             said.sort();
             let nodes = nodes.len();
             if said.is_empty() {
@@ -225,12 +233,19 @@ impl<'a> Wanted<'a> {
         if let Some(taint) = node.taints.iter().find(|taint| {
             matches!(text(taint, "effect"), "NoSchedule" | "NoExecute") && !tolerates(self.pod, taint)
         }) {
-            return Some(Obstacle::Taint(format!("{}: {}", text(taint, "key"), text(taint, "value"))));
+            return Some(Obstacle::Taint(format!(
+                "{}: {}",
+                text(taint, "key"),
+                text(taint, "value")
+            )));
         }
         if !self.wants_node(name, node) {
             return Some(Obstacle::Affinity);
         }
-        let reachable = self.volumes.iter().all(|terms| any_term(terms, name, &node.labels));
+        let reachable = self
+            .volumes
+            .iter()
+            .all(|terms| any_term(terms, name, &node.labels));
         (!reachable).then_some(Obstacle::VolumeAffinity)
     }
 
@@ -243,7 +258,10 @@ impl<'a> Wanted<'a> {
         for (resource, lacking) in [
             ("cpu", lacks(asked.cpu, has.cpu, used.cpu)),
             ("memory", lacks(asked.memory, has.memory, used.memory)),
-            ("ephemeral-storage", lacks(asked.ephemeral, has.ephemeral, used.ephemeral)),
+            (
+                "ephemeral-storage",
+                lacks(asked.ephemeral, has.ephemeral, used.ephemeral),
+            ),
         ] {
             if lacking {
                 return Some(Obstacle::Insufficient(resource.into()));
@@ -258,7 +276,8 @@ impl<'a> Wanted<'a> {
     }
 
     fn wants_node(&self, name: &str, node: &NodeState) -> bool {
-        let selected = fields(self.pod, "spec.nodeSelector").all(|(key, value)| node.labels.get(key) == Some(value));
+        let selected =
+            fields(self.pod, "spec.nodeSelector").all(|(key, value)| node.labels.get(key) == Some(value));
         let terms = at(
             self.pod,
             "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
@@ -269,7 +288,11 @@ impl<'a> Wanted<'a> {
     /// How full the node would be, and how little it is preferred: the smaller the better.
     fn load_after(&self, node: &NodeState) -> f64 {
         let share = |asked: i64, has: i64, used: i64| {
-            if has <= 0 { 0.0 } else { (used.saturating_add(asked)) as f64 / has as f64 }
+            if has <= 0 {
+                0.0
+            } else {
+                (used.saturating_add(asked)) as f64 / has as f64
+            }
         };
         let (asked, has, used) = (&self.requests, &node.allocatable, &node.used);
         let mut load = share(asked.cpu, has.cpu, used.cpu) + share(asked.memory, has.memory, used.memory);
@@ -277,7 +300,10 @@ impl<'a> Wanted<'a> {
         load += share(1, has.pods, used.pods);
         // Plain pods leave nodes with cards to those that need them.
         if asked.extended.is_empty() {
-            let cards = has.extended.iter().filter(|(name, count)| name.ends_with("/gpu") && **count > 0);
+            let cards = has
+                .extended
+                .iter()
+                .filter(|(name, count)| name.ends_with("/gpu") && **count > 0);
             load += if cards.count() > 0 { 10.0 } else { 0.0 };
         }
         let preferred = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution";
@@ -287,16 +313,19 @@ impl<'a> Wanted<'a> {
                 load -= weight;
             }
         }
-        let soft = node.taints.iter().filter(|taint| {
-            text(taint, "effect") == "PreferNoSchedule" && !tolerates(self.pod, taint)
-        });
+        let soft = node
+            .taints
+            .iter()
+            .filter(|taint| text(taint, "effect") == "PreferNoSchedule" && !tolerates(self.pod, taint));
         load + 20.0 * soft.count() as f64
     }
 }
 
 /// Whether one of the node selector terms matches.
 fn any_term(terms: &Value, name: &str, labels: &Value) -> bool {
-    terms.as_array().is_some_and(|terms| terms.iter().any(|term| term_matches(term, name, labels)))
+    terms
+        .as_array()
+        .is_some_and(|terms| terms.iter().any(|term| term_matches(term, name, labels)))
 }
 
 fn term_matches(term: &Value, name: &str, labels: &Value) -> bool {
@@ -342,7 +371,10 @@ mod tests {
     }
 
     fn place(pod: &Value, nodes: &[(&str, NodeState)]) -> Result<String, String> {
-        let nodes = nodes.iter().map(|(name, node)| ((*name).to_owned(), node.clone())).collect();
+        let nodes = nodes
+            .iter()
+            .map(|(name, node)| ((*name).to_owned(), node.clone()))
+            .collect();
         Wanted::new(pod, Vec::new()).place(&nodes)
     }
 
@@ -357,7 +389,10 @@ mod tests {
                 {"name": "b", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "500m"}}}],
             "overhead": {"cpu": "250m"}}});
         let asked = requests(&pod);
-        assert_eq!(asked.cpu, 6250, "sidecar 1 + big 5 is more than 1 + 2 + 0.5; overhead on top");
+        assert_eq!(
+            asked.cpu, 6250,
+            "sidecar 1 + big 5 is more than 1 + 2 + 0.5; overhead on top"
+        );
         assert_eq!(asked.extended.get("nvidia.com/gpu"), Some(&2));
     }
 
@@ -365,8 +400,14 @@ mod tests {
     fn the_least_allocated_node_wins_and_ties_go_by_name() {
         let mut busy = node(4, json!({}));
         busy.used.cpu = 2000;
-        assert_eq!(place(&pod("1"), &[("a", busy.clone()), ("b", node(4, json!({})))]).unwrap(), "b");
-        assert_eq!(place(&pod("1"), &[("b", node(4, json!({}))), ("a", node(4, json!({})))]).unwrap(), "a");
+        assert_eq!(
+            place(&pod("1"), &[("a", busy.clone()), ("b", node(4, json!({})))]).unwrap(),
+            "b"
+        );
+        assert_eq!(
+            place(&pod("1"), &[("b", node(4, json!({}))), ("a", node(4, json!({})))]).unwrap(),
+            "a"
+        );
     }
 
     #[test]
@@ -375,7 +416,11 @@ mod tests {
         tainted.taints = vec![json!({"key": "gold", "value": "yes", "effect": "NoSchedule"})];
         let mut cordoned = node(4, json!({}));
         cordoned.unschedulable = true;
-        let nodes = [("a", tainted), ("b", cordoned), ("c", node(1, json!({"zone": "x"})))];
+        let nodes = [
+            ("a", tainted),
+            ("b", cordoned),
+            ("c", node(1, json!({"zone": "x"}))),
+        ];
         let said = place(&pod("2"), &nodes).unwrap_err();
         assert_eq!(
             said,
@@ -391,7 +436,11 @@ mod tests {
         assert_eq!(place(&pinned, &nodes).unwrap(), "c");
         let mut choosy = pod("1");
         choosy["spec"]["nodeSelector"] = json!({"zone": "y"});
-        assert!(place(&choosy, &nodes).unwrap_err().contains("didn't match Pod's node affinity"));
+        assert!(
+            place(&choosy, &nodes)
+                .unwrap_err()
+                .contains("didn't match Pod's node affinity")
+        );
     }
 
     #[test]
@@ -400,11 +449,22 @@ mod tests {
         gpu.allocatable.extended.insert("nvidia.com/gpu".into(), 1);
         let mut wanted = pod("1");
         wanted["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 1}});
-        assert_eq!(place(&wanted, &[("plain", node(4, json!({}))), ("gpu", gpu.clone())]).unwrap(), "gpu");
+        assert_eq!(
+            place(&wanted, &[("plain", node(4, json!({}))), ("gpu", gpu.clone())]).unwrap(),
+            "gpu"
+        );
         gpu.used.extended.insert("nvidia.com/gpu".into(), 1);
-        assert!(place(&wanted, &[("gpu", gpu)]).unwrap_err().contains("Insufficient nvidia.com/gpu"));
+        assert!(
+            place(&wanted, &[("gpu", gpu)])
+                .unwrap_err()
+                .contains("Insufficient nvidia.com/gpu")
+        );
         let mut full = node(4, json!({}));
         full.used.pods = 10;
-        assert!(place(&pod("1"), &[("full", full)]).unwrap_err().contains("Too many pods"));
+        assert!(
+            place(&pod("1"), &[("full", full)])
+                .unwrap_err()
+                .contains("Too many pods")
+        );
     }
 }

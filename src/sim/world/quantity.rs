@@ -53,7 +53,11 @@ fn digits(number: &str) -> Option<(i128, u32)> {
         return None;
     }
     let joined = format!("{whole}{fraction}");
-    let value = if joined.is_empty() { 0 } else { joined.parse().ok()? };
+    let value = if joined.is_empty() {
+        0
+    } else {
+        joined.parse().ok()?
+    };
     Some((value, u32::try_from(fraction.len()).ok()?))
 }
 
@@ -112,7 +116,18 @@ mod tests {
 
     #[test]
     fn nonsense_is_no_amount() {
-        for text in ["", "-1", "abc", "1e400", "9999999999E", "1.2.3", ".", "1Xi", "e5", "٣"] {
+        for text in [
+            "",
+            "-1",
+            "abc",
+            "1e400",
+            "9999999999E",
+            "1.2.3",
+            ".",
+            "1Xi",
+            "e5",
+            "٣",
+        ] {
             assert_eq!(parse(text, 1000, Rounding::Up), None, "{text}");
         }
     }

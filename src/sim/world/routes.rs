@@ -1,13 +1,13 @@
 //! The wiring diagram: which change is whose work.
 //!
-//! A change is routed twice, against the index before and after it, so that what an object belonged to
-//! and what it belongs to now both hear of it.
+//! Both what an object belonged to before a change and what it belongs to now hear of it.
 
 use serde_json::Value;
 
 use super::{
-    document::{Key, controller, is_terminating, list, text},
+    document::{Key, is_terminating, list, text},
     index::{Index, Reference},
+    placement::holds_resources,
     resources::{
         ADDRESS_POOLS, CLAIMS, DEPLOYMENTS, EVENTS, JOBS, NAMESPACES, NODES, PODS, REPLICA_SETS, SERVICES,
         STATEFUL_SETS, STORAGE_CLASSES, VOLUMES,
@@ -20,6 +20,8 @@ use crate::sim::objects::{Change, ChangeKind, Resource};
 pub enum Work {
     /// A namespace: what every one has, and its end.
     Namespace(String),
+    /// A namespace that is being emptied.
+    ClearNamespace(String),
     Deployment(Key),
     ReplicaSet(Key),
     StatefulSet(Key),
@@ -28,8 +30,10 @@ pub enum Work {
     Claim(Key),
     /// A persistent volume.
     Volume(String),
-    /// Place the next pod that waits for a node.
-    Schedule,
+    /// A pod that waits for a node.
+    Place(Key),
+    /// Something changed for the pods that found no node.
+    Unpark,
     /// A pod, as its node's kubelet sees it.
     Pod(Key),
     /// A node's taints, and the pods it lost.
@@ -57,12 +61,22 @@ pub fn of_change(change: &Change, index: &Index) -> Vec<Work> {
         for owner in list(previous, "metadata.ownerReferences") {
             owner_work(owner, text(previous, "metadata.namespace"), &mut work);
         }
-        if *resource == *PODS && text(previous, "metadata.labels") != text(object, "metadata.labels") {
-            work.extend(services_of(previous, index));
+        if *resource == *PODS && holds_resources(previous) && !holds_resources(object) {
+            work.push(Work::Unpark);
         }
     }
     if change.kind == ChangeKind::Deleted {
         work.push(Work::Dependents(text(object, "metadata.uid").to_owned()));
+        for owner in list(object, "metadata.ownerReferences") {
+            work.extend(index.by_uid(text(owner, "uid")).cloned().map(Work::Owner));
+        }
+        if *resource == *PODS {
+            work.push(Work::Unpark);
+            work.extend(claims_of(object));
+        }
+        if *resource == *CLAIMS {
+            work.push(Work::Volume(text(object, "spec.volumeName").to_owned()));
+        }
         if *resource == *NODES {
             let pods = index.pods_on(text(object, "metadata.name"));
             work.extend(pods.into_iter().map(Work::Pod));
@@ -87,15 +101,21 @@ pub fn of_object(resource: &Resource, object: &Value, index: &Index) -> Vec<Work
         }
     }
     if is_terminating(object) {
-        work.push(Work::Owner(Reference { resource: resource.clone(), key: key.clone() }));
+        work.push(Work::Owner(Reference {
+            resource: resource.clone(),
+            key: key.clone(),
+        }));
     }
     if *resource == *PODS {
         work.extend(services_of(object, index));
-        work.push(Work::Schedule);
-        work.extend(claims_of(object));
-        work.push(Work::Pod(key));
+        if text(object, "spec.nodeName").is_empty() {
+            work.push(Work::Place(key));
+        } else {
+            work.push(Work::Evict(key.clone()));
+            work.push(Work::Pod(key));
+        }
     } else if *resource == *NODES {
-        work.push(Work::Schedule);
+        work.push(Work::Unpark);
         work.push(Work::Node(key.name));
     } else if *resource == *NAMESPACES {
         work.push(Work::Namespace(key.name));
@@ -109,10 +129,10 @@ pub fn of_object(resource: &Resource, object: &Value, index: &Index) -> Vec<Work
         work.push(Work::Job(key));
     } else if *resource == *CLAIMS {
         work.push(Work::Claim(key));
-        work.push(Work::Schedule);
+        work.push(Work::Unpark);
     } else if *resource == *VOLUMES {
         work.push(Work::Volume(key.name));
-        work.push(Work::Schedule);
+        work.push(Work::Unpark);
     } else if *resource == *SERVICES {
         work.push(Work::Endpoints(key));
         work.push(Work::Balancers);
@@ -121,7 +141,7 @@ pub fn of_object(resource: &Resource, object: &Value, index: &Index) -> Vec<Work
     } else if *resource == *EVENTS {
         work.push(Work::TrimEvents);
     } else if *resource == *STORAGE_CLASSES {
-        work.push(Work::Schedule);
+        work.push(Work::Unpark);
     }
     work
 }
@@ -129,42 +149,28 @@ pub fn of_object(resource: &Resource, object: &Value, index: &Index) -> Vec<Work
 /// The controller that manages objects with this owner.
 fn owner_work(owner: &Value, namespace: &str, work: &mut Vec<Work>) {
     let key = Key::new(namespace, text(owner, "name"));
-    let resource = match (text(owner, "apiVersion"), text(owner, "kind")) {
-        ("apps/v1", "Deployment") => {
-            work.push(Work::Deployment(key.clone()));
-            DEPLOYMENTS.clone()
-        }
-        ("apps/v1", "ReplicaSet") => {
-            work.push(Work::ReplicaSet(key.clone()));
-            REPLICA_SETS.clone()
-        }
-        ("apps/v1", "StatefulSet") => {
-            work.push(Work::StatefulSet(key.clone()));
-            STATEFUL_SETS.clone()
-        }
-        ("batch/v1", "Job") => {
-            work.push(Work::Job(key.clone()));
-            JOBS.clone()
-        }
-        _ => return,
-    };
-    work.push(Work::Owner(Reference { resource, key }));
+    match (text(owner, "apiVersion"), text(owner, "kind")) {
+        ("apps/v1", "Deployment") => work.push(Work::Deployment(key)),
+        ("apps/v1", "ReplicaSet") => work.push(Work::ReplicaSet(key)),
+        ("apps/v1", "StatefulSet") => work.push(Work::StatefulSet(key)),
+        ("batch/v1", "Job") => work.push(Work::Job(key)),
+        _ => {}
+    }
 }
 
 /// The Services of a pod's namespace; which of them select it, each finds out itself.
 fn services_of(pod: &Value, index: &Index) -> Vec<Work> {
-    let contents = index.services(text(pod, "metadata.namespace"));
-    contents.map(|key| Work::Endpoints(key.clone())).collect()
+    let services = index.services(text(pod, "metadata.namespace"));
+    services.map(|key| Work::Endpoints(key.clone())).collect()
 }
 
-/// The claims a pod uses.
+/// The claims a pod used: one that is being deleted may go now.
 fn claims_of(pod: &Value) -> Vec<Work> {
     let namespace = text(pod, "metadata.namespace");
-    let names = list(pod, "spec.volumes").iter().map(|volume| text(volume, "persistentVolumeClaim.claimName"));
-    names.filter(|name| !name.is_empty()).map(|name| Work::Claim(Key::new(namespace, name))).collect()
-}
-
-/// Whether the object is managed by a controller of this kind.
-pub fn is_managed_by(object: &Value, kind: &str) -> bool {
-    controller(object).is_some_and(|owner| text(owner, "kind") == kind)
+    let volumes = list(pod, "spec.volumes").iter();
+    let names = volumes.map(|volume| text(volume, "persistentVolumeClaim.claimName"));
+    names
+        .filter(|name| !name.is_empty())
+        .map(|name| Work::Claim(Key::new(namespace, name)))
+        .collect()
 }
