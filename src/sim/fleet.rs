@@ -299,7 +299,7 @@ fn system_pod(objects: &Objects, node: &Value, now: &str) -> Result<(), FleetErr
         "ContainersReady",
         "PodScheduled",
     ];
-    objects.create(
+    let created = objects.create(
         &PODS,
         json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -317,8 +317,12 @@ fn system_pod(objects: &Objects, node: &Value, now: &str) -> Result<(), FleetErr
                 "containerStatuses": [{"name": "kube-proxy", "image": image, "imageID": image, "ready": true, "started": true,
                     "restartCount": 0, "lastState": {}, "state": {"running": {"startedAt": now}}}]},
         }),
-    )?;
-    Ok(())
+    );
+    match created {
+        // One of an earlier node of this name is still on its way out.
+        Ok(_) | Err(Refusal { code: 409, .. }) => Ok(()),
+        Err(refusal) => Err(refusal.into()),
+    }
 }
 
 #[cfg(test)]

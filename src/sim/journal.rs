@@ -36,6 +36,9 @@ const JUMP: u64 = 100_000;
 /// Journals are compacted when they are larger than the snapshot, and than this.
 const COMPACT_ABOVE: u64 = 16 << 20;
 
+/// Every start begins a journal: so many are kept before they become a snapshot.
+const MOST_JOURNALS: usize = 16;
+
 /// Why the journal cannot be used.
 #[derive(Debug, Error)]
 pub enum JournalError {
@@ -116,6 +119,8 @@ pub struct Journal {
     /// Bytes of all journals since the last snapshot.
     journalled: u64,
     snapshot_bytes: u64,
+    /// Journals before the present one.
+    older: usize,
     buffer: Vec<u8>,
     revision: u64,
 }
@@ -152,6 +157,7 @@ impl Journal {
             writing,
             journalled,
             snapshot_bytes,
+            older: numbers.len(),
             buffer: Vec::new(),
             revision: memory.revision,
         };
@@ -207,7 +213,7 @@ impl Journal {
     /// Whether a snapshot is worth its while.
     #[must_use]
     pub fn wants_compaction(&self) -> bool {
-        self.journalled > COMPACT_ABOVE.max(self.snapshot_bytes)
+        self.journalled > COMPACT_ABOVE.max(self.snapshot_bytes) || self.older > MOST_JOURNALS
     }
 
     /// Begins a new journal; the snapshot, which must hold everything appended so far, replaces the older ones.
@@ -215,6 +221,7 @@ impl Journal {
         let before = self.writing.number() + 1;
         self.writing = self.files.begin_journal(before)?;
         self.journalled = 0;
+        self.older = 0;
         self.revision = self.revision.max(snapshot.revision);
         Ok(Compaction {
             files: self.files.clone(),

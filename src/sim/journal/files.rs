@@ -111,6 +111,10 @@ impl Files {
                 return Err(damaged(&path, good, "an earlier journal is cut short"));
             }
             memory.closed = false;
+            if good == 0 {
+                fs::remove_file(&path).map_err(failed("remove", &path))?;
+                return Ok((0, bytes.len() as u64));
+            }
             let file = OpenOptions::new()
                 .write(true)
                 .open(&path)
