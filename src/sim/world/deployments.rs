@@ -17,6 +17,7 @@ use crate::sim::objects::Deletion;
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const HASH: &str = "pod-template-hash";
+const LATE: &str = "ProgressDeadlineExceeded";
 
 /// A ReplicaSet with the numbers a roll is decided by.
 #[derive(Clone, Debug)]
@@ -298,7 +299,9 @@ fn report(world: &mut World, key: &Key, deployment: &Value, new: Option<&Member>
     let waited = find_condition(deployment, "Progressing").map_or(Duration::ZERO, |condition| {
         world.elapsed_since(text(condition, "lastUpdateTime"))
     });
-    let late = !complete && !moved && waited >= deadline;
+    let already_late =
+        find_condition(deployment, "Progressing").is_some_and(|condition| text(condition, "reason") == LATE);
+    let late = !complete && !moved && (already_late || waited >= deadline);
     world.modify(&DEPLOYMENTS, key, |object| {
         for (field, number) in numbers {
             if number == 0 && field != "observedGeneration" {
@@ -335,7 +338,7 @@ fn report(world: &mut World, key: &Key, deployment: &Value, new: Option<&Member>
         } else if late {
             (
                 "False",
-                "ProgressDeadlineExceeded",
+                LATE,
                 format!("ReplicaSet \"{name}\" has timed out progressing."),
             )
         } else {

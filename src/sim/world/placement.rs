@@ -153,6 +153,8 @@ pub struct Wanted<'a> {
     requests: Amounts,
     /// Node selector terms of the pod's bound volumes; each must match.
     volumes: Vec<Value>,
+    /// How many pods of the same owner each node has.
+    siblings: BTreeMap<String, u32>,
 }
 
 /// Why a node was passed over, in the scheduler's words.
@@ -182,11 +184,12 @@ impl std::fmt::Display for Obstacle {
 }
 
 impl<'a> Wanted<'a> {
-    pub fn new(pod: &'a Value, volumes: Vec<Value>) -> Self {
+    pub fn new(pod: &'a Value, volumes: Vec<Value>, siblings: BTreeMap<String, u32>) -> Self {
         Self {
             pod,
             requests: requests(pod),
             volumes,
+            siblings,
         }
     }
 
@@ -198,7 +201,7 @@ impl<'a> Wanted<'a> {
             match self.obstacle(name, node) {
                 Some(obstacle) => *obstacles.entry(obstacle).or_default() += 1,
                 None => {
-                    let load = self.load_after(node);
+                    let load = self.load_after(name, node);
                     if best.is_none_or(|(lightest, _)| load < lightest) {
                         best = Some((load, name));
                     }
@@ -286,7 +289,7 @@ impl<'a> Wanted<'a> {
     }
 
     /// How full the node would be, and how little it is preferred: the smaller the better.
-    fn load_after(&self, node: &NodeState) -> f64 {
+    fn load_after(&self, name: &str, node: &NodeState) -> f64 {
         let share = |asked: i64, has: i64, used: i64| {
             if has <= 0 {
                 0.0
@@ -296,6 +299,8 @@ impl<'a> Wanted<'a> {
         };
         let (asked, has, used) = (&self.requests, &node.allocatable, &node.used);
         let mut load = share(asked.cpu, has.cpu, used.cpu) + share(asked.memory, has.memory, used.memory);
+        // Pods of one owner spread before anything else counts.
+        load += 3.0 * f64::from(self.siblings.get(name).copied().unwrap_or(0));
         // Pods that ask for nothing still spread.
         load += share(1, has.pods, used.pods);
         // Plain pods leave nodes with cards to those that need them.
@@ -304,7 +309,7 @@ impl<'a> Wanted<'a> {
                 .extended
                 .iter()
                 .filter(|(name, count)| name.ends_with("/gpu") && **count > 0);
-            load += if cards.count() > 0 { 10.0 } else { 0.0 };
+            load += if cards.count() > 0 { 1.0 } else { 0.0 };
         }
         let preferred = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution";
         for term in list(self.pod, preferred) {
@@ -375,7 +380,7 @@ mod tests {
             .iter()
             .map(|(name, node)| ((*name).to_owned(), node.clone()))
             .collect();
-        Wanted::new(pod, Vec::new()).place(&nodes)
+        Wanted::new(pod, Vec::new(), BTreeMap::new()).place(&nodes)
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! The scheduler: gives each waiting pod a node, and says why when there is none.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 
 use super::{
     World,
     document::{
-        Key, annotation, at, find_condition, is_terminating, list, set, set_condition, set_entry, text,
+        Key, annotation, at, controller, find_condition, is_terminating, list, set, set_condition, set_entry,
+        text,
     },
     placement::Wanted,
     pods::is_finished,
@@ -20,6 +24,9 @@ pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 /// How long pods without a node wait at least between two tries.
 const RETRY: Duration = Duration::from_millis(500);
+
+/// Most pods of one owner that are looked at for spreading.
+const MOST_SIBLINGS: usize = 200;
 
 /// The pods that found no node.
 #[derive(Debug, Default)]
@@ -52,7 +59,7 @@ pub(super) fn place(world: &mut World, key: &Key) {
         return hold(world, key, &pod, "SchedulingGated", message);
     }
     let outcome = volumes(world, &pod).and_then(|(reachable, waiting)| {
-        let node = Wanted::new(&pod, reachable)
+        let node = Wanted::new(&pod, reachable, siblings(world, &pod))
             .place(&world.index.nodes)
             .map_err(Hindrance::Unschedulable)?;
         if waiting.is_empty() {
@@ -145,6 +152,24 @@ fn volumes(world: &World, pod: &Value) -> Result<(Vec<Value>, Vec<Key>), Hindran
         waiting.push(key);
     }
     Ok((reachable, waiting))
+}
+
+/// How many pods of the same owner each node has; an owner of very many need not spread so carefully.
+fn siblings(world: &World, pod: &Value) -> BTreeMap<String, u32> {
+    let mut counts = BTreeMap::new();
+    let Some(owner) = controller(pod) else {
+        return counts;
+    };
+    for key in world.index.owned(text(owner, "uid"), &PODS).take(MOST_SIBLINGS) {
+        if let Some(other) = world.get(&PODS, key)
+            && !is_terminating(&other)
+        {
+            *counts
+                .entry(text(&other, "spec.nodeName").to_owned())
+                .or_default() += 1;
+        }
+    }
+    counts
 }
 
 fn bind(world: &mut World, key: &Key, pod: &Value, node: &str) {

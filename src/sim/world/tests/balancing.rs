@@ -117,6 +117,7 @@ async fn pools_and_addresses_can_be_asked_for() {
         &SERVICES,
         balancer("nowhere", 80, json!({"metallb.io/address-pool": "other"})),
     );
+    life.pass(1).await;
     let mut both = balancer("both", 80, json!({"metallb.io/address-pool": "small"}));
     both["spec"]["ipFamilies"] = json!(["IPv4", "IPv6"]);
     both["spec"]["ipFamilyPolicy"] = json!("RequireDualStack");
