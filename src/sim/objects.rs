@@ -220,6 +220,50 @@ impl Objects {
         }
     }
 
+    /// The objects as they were at a revision that is still remembered.
+    pub fn list_at(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        revision: u64,
+    ) -> Result<Listed, Gone> {
+        let mut state = self.state.lock();
+        state.table(resource);
+        let state = &*state;
+        let Some(ring) = state.ring(resource) else {
+            return Ok(Listed {
+                items: Vec::new(),
+                revision,
+            });
+        };
+        let undone = ring.undo(revision)?;
+        let mut items: Vec<Arc<Value>> = state
+            .each(resource, namespace)
+            .filter(|object| {
+                !undone.contains_key(&(metadata_text(object, "namespace"), metadata_text(object, "name")))
+            })
+            .cloned()
+            .collect();
+        if !undone.is_empty() {
+            let wanted = |key: &(&str, &str)| namespace.is_none_or(|namespace| namespace == key.0);
+            let earlier = undone
+                .iter()
+                .filter(|(key, _)| wanted(key))
+                .filter_map(|(_, object)| *object);
+            items.extend(earlier.cloned());
+            items.sort_by(|a, b| {
+                let key = |object: &Value| {
+                    (
+                        metadata_text(object, "namespace").to_owned(),
+                        metadata_text(object, "name").to_owned(),
+                    )
+                };
+                key(a).cmp(&key(b))
+            });
+        }
+        Ok(Listed { items, revision })
+    }
+
     /// Adds an object and fills in what belongs to the server: name from `generateName`, UID, time of
     /// creation, resource version, generation.
     pub fn create(&self, resource: &Resource, object: Value) -> Result<Arc<Value>, Refusal> {

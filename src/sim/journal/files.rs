@@ -8,6 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use std::os::unix::fs::DirBuilderExt;
+
 use rustix::fs::{FlockOperation, flock};
 
 use super::{
@@ -38,7 +40,13 @@ pub(super) struct Writing {
 
 impl Files {
     pub(super) fn open(directory: &Path) -> Result<Self, JournalError> {
-        fs::create_dir_all(directory).map_err(failed("make", directory))?;
+        let mut builder = fs::DirBuilder::new();
+        // Tenants' secrets are among the objects.
+        builder
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(failed("make", directory))?;
         let path = directory.join(LOCK);
         let lock = OpenOptions::new()
             .create(true)

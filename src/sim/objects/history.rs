@@ -3,14 +3,21 @@
 //! A reader holds nothing but the revision it has come to. It reads from the ring under a short lock, so
 //! a slow reader never holds up a writer; one that falls off the end is told that the past is gone.
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::Arc,
+};
 
 use futures::{Stream, StreamExt, stream::BoxStream};
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use super::{Objects, Resource};
+use super::{Objects, Resource, metadata_text};
+
+/// Objects by namespace and name, as they were.
+pub(super) type Undone<'a> = BTreeMap<(&'a str, &'a str), Option<&'a Arc<Value>>>;
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +98,21 @@ impl Ring {
 
     pub(super) fn wake(&self) -> watch::Receiver<u64> {
         self.wake.subscribe()
+    }
+
+    /// Every object that changed after a revision, as it was then; `None` for those that were not there.
+    pub(super) fn undo(&self, revision: u64) -> Result<Undone<'_>, Gone> {
+        self.check(revision)?;
+        let start = self.changes.partition_point(|change| change.revision <= revision);
+        let mut undone = BTreeMap::new();
+        for change in self.changes.iter().skip(start) {
+            let key = (
+                metadata_text(&change.object, "namespace"),
+                metadata_text(&change.object, "name"),
+            );
+            undone.entry(key).or_insert(change.previous.as_ref());
+        }
+        Ok(undone)
     }
 
     fn read(&self, after: u64, limit: usize) -> Result<Vec<Change>, Gone> {

@@ -71,6 +71,10 @@ impl State {
         self.tables.iter()
     }
 
+    pub(super) fn ring(&self, resource: &Resource) -> Option<&Ring> {
+        self.tables.get(resource).map(|table| &table.ring)
+    }
+
     pub(super) fn everything(&self) -> &Ring {
         &self.everything
     }
