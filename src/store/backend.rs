@@ -1,6 +1,6 @@
 //! What the store needs of a disk: the seam at which tests break it.
 
-use std::fmt;
+use std::{fmt, io};
 
 use thiserror::Error;
 
@@ -9,8 +9,31 @@ use crate::ports::store::Pair;
 
 /// Why the disk or sled did not do as asked.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{0}")]
-pub(super) struct BackendError(pub String);
+pub(super) enum BackendError {
+    /// What is there is not as it should be.
+    #[error("{0}")]
+    Broken(String),
+    /// What is there may be good, but the system does not let us at it: no space, no permission.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl BackendError {
+    /// Judges what the system said.
+    pub fn of_disk(what: &str, error: &io::Error) -> Self {
+        use io::ErrorKind;
+
+        let message = format!("could not {what}: {error}");
+        match error.kind() {
+            ErrorKind::StorageFull
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::OutOfMemory => Self::Refused(message),
+            _ => Self::Broken(message),
+        }
+    }
+}
 
 /// An open ordered map on a disk. Only the store's thread uses it.
 pub(super) trait Backend: fmt::Debug + Send {
@@ -44,8 +67,9 @@ pub(super) trait Opener: fmt::Debug + Send {
 pub(super) fn read_state(backend: &dyn Backend) -> Result<State, BackendError> {
     let raw = backend
         .get(STATE_KEY)?
-        .ok_or_else(|| BackendError("the record of its own state is gone".into()))?;
-    State::from_raw(&raw).map_err(|reason| BackendError(format!("the record of its own state: {reason}")))
+        .ok_or_else(|| BackendError::Broken("the record of its own state is gone".into()))?;
+    State::from_raw(&raw)
+        .map_err(|reason| BackendError::Broken(format!("the record of its own state: {reason}")))
 }
 
 /// Reads and checks every record.

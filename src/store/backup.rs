@@ -457,7 +457,7 @@ pub(super) fn write_file(file: &Path, header: &BackupHeader, from: &dyn Backend)
         encoder.record(&key, value, &mut bytes);
         output
             .write_all(&bytes)
-            .map_err(|error| BackendError(error.to_string()))
+            .map_err(|error| BackendError::Broken(error.to_string()))
     })
     .map_err(|error| damaged(error.to_string()))?;
     output.write_all(&encoder.end()).map_err(failed(file, "write"))?;

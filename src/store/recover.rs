@@ -19,6 +19,9 @@ use crate::ports::store::record;
 /// The data directory of a restored store.
 pub(super) const RESTORED: &str = "restored";
 
+/// A copy that is only looked at.
+pub(super) const LOOKING: &str = "looking";
+
 /// A data directory that was opened and found good.
 pub(super) struct Found {
     pub data: String,
@@ -32,12 +35,20 @@ pub(super) struct Found {
 
 enum Bad {
     Damaged(String),
-    Lost { acknowledged: u64, found: u64 },
+    /// Nothing is known to be wrong with it.
+    Refused(String),
+    Lost {
+        acknowledged: u64,
+        found: u64,
+    },
 }
 
 impl From<BackendError> for Bad {
     fn from(error: BackendError) -> Self {
-        Self::Damaged(error.to_string())
+        match error {
+            BackendError::Broken(problem) => Self::Damaged(problem),
+            BackendError::Refused(reason) => Self::Refused(reason),
+        }
     }
 }
 
@@ -142,6 +153,13 @@ impl Opening<'_> {
             }
             Err(bad) => bad,
         };
+        if let Bad::Refused(reason) = first {
+            evidence.discard();
+            return Err(OpenError::Unusable {
+                path: self.path.to_owned(),
+                reason,
+            });
+        }
         let again = evidence.put_back().and_then(|()| evidence.set_snapshots_aside());
         if matches!(again, Ok(true))
             && let Ok(found) = self.try_open(data, mark, recovery)
@@ -156,7 +174,7 @@ impl Opening<'_> {
         let evidence = evidence.keep();
         let path = self.path.to_owned();
         Err(match first {
-            Bad::Damaged(problem) => OpenError::Damaged {
+            Bad::Damaged(problem) | Bad::Refused(problem) => OpenError::Damaged {
                 path,
                 problem,
                 evidence,
@@ -245,7 +263,7 @@ impl Opening<'_> {
 
     /// Copies what is live into a new data directory.
     pub fn write_anew(&self, found: &Found) -> Result<String, BackendError> {
-        let data = next_data_directory(self.path).map_err(|error| BackendError(error.to_string()))?;
+        let data = next_data_directory(self.path).map_err(|error| BackendError::Broken(error.to_string()))?;
         let to = self.path.join(&data);
         migrate::rewrite(found.backend.as_ref(), &to, found.state.commit, &[]).inspect_err(|_| {
             let _ = fs::remove_dir_all(&to);
@@ -259,8 +277,8 @@ impl Opening<'_> {
         let new = self
             .try_open(data, mark, &mut Recovery::default())
             .map_err(|bad| match bad {
-                Bad::Damaged(problem) => self.failed(&BackendError(problem)),
-                Bad::Lost { acknowledged, found } => self.failed(&BackendError(format!(
+                Bad::Damaged(problem) | Bad::Refused(problem) => self.failed(&BackendError::Broken(problem)),
+                Bad::Lost { acknowledged, found } => self.failed(&BackendError::Broken(format!(
                     "{found} of {acknowledged} commits arrived"
                 ))),
             })?;
@@ -273,7 +291,7 @@ impl Opening<'_> {
     /// Removes what an interrupted compaction, or a finished one, left.
     fn remove_others(&self, data: &str) {
         let others = data_directories(self.path).unwrap_or_default();
-        for other in others.iter().map(String::as_str).chain([RESTORED]) {
+        for other in others.iter().map(String::as_str).chain([RESTORED, LOOKING]) {
             if other != data {
                 let _ = fs::remove_dir_all(self.path.join(other));
             }

@@ -9,17 +9,18 @@ use std::{
 
 use freehold::store::{OpenError, SledStore};
 
-use super::setting::{Dice, commit, contents, options, put, scale};
+use super::setting::{Dice, commit, contents, fast_directory, options, put, scale};
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// A store of a few hundred records, some overwritten and removed, after two processes.
+/// A store of a few hundred records over several segments of sled's log, some overwritten and removed,
+/// after two processes.
 async fn small_store(path: &Path) -> Contents {
     let store = SledStore::open(options(path)).unwrap().store;
-    for number in 0..300_u32 {
-        let value = vec![number.to_le_bytes()[0]; 50];
-        commit(&store, [put(format!("a/{number:04}"), value)]).await;
+    for number in 0..900_u32 {
+        let value = vec![number.to_le_bytes()[0]; 50 + usize::try_from(number / 300).unwrap() * 900];
+        commit(&store, [put(format!("a/{:04}", number % 400), value)]).await;
     }
     store.close().await.unwrap();
     let store = SledStore::open(options(path)).unwrap().store;
@@ -96,7 +97,7 @@ async fn judge(path: &Path, damaged: &Files, expected: &Contents, what: &str) ->
 }
 
 async fn prepared() -> (tempfile::TempDir, PathBuf, Files, Contents) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let path = directory.path().join("store");
     let expected = small_store(&path).await;
     let good = files(&path);
@@ -218,7 +219,7 @@ async fn an_empty_snapshot_is_set_aside_and_the_log_holds_everything() {
 
 #[tokio::test]
 async fn an_older_copy_of_the_log_is_not_taken_for_the_present_one() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let path = directory.path().join("store");
     let store = SledStore::open(options(&path)).unwrap().store;
     commit(&store, [put("a", "1")]).await;

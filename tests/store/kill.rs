@@ -12,7 +12,7 @@ use freehold::{
     store::{OpenError, SledStore},
 };
 
-use super::setting::{Dice, contents, options, put, scale};
+use super::setting::{Dice, contents, fast_directory, options, put, scale};
 
 const DIRECTORY: &str = "FREEHOLD_TEST_STORE";
 const FIRST: &str = "FREEHOLD_TEST_FIRST";
@@ -80,7 +80,7 @@ fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
 
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let path = directory.path().join("store");
     let mut dice = Dice(1);
     let mut last_there = 0;
@@ -140,7 +140,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
 
 #[tokio::test]
 async fn a_second_process_on_the_same_directory_is_refused_and_told_who_has_it() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let path = directory.path().join("store");
     let mut child = start_child(&path, 1);
     let mut told = lines(&mut child);
