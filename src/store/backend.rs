@@ -35,6 +35,31 @@ impl BackendError {
     }
 }
 
+/// Where a range begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum From<'a> {
+    /// At this key.
+    At(&'a [u8]),
+    /// Behind this key.
+    After(&'a [u8]),
+}
+
+/// Where a range ends at the latest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    pub pairs: usize,
+    /// The pair that goes beyond this is the last one.
+    pub bytes: usize,
+}
+
+impl Most {
+    /// A page of a walk through everything: small enough to hold, large enough to be fast.
+    pub const PAGE: Self = Self {
+        pairs: 512,
+        bytes: 4 << 20,
+    };
+}
+
 /// An open ordered map on a disk. Only the store's thread uses it.
 pub(super) trait Backend: fmt::Debug + Send {
     /// Applies the writes atomically; not durable yet.
@@ -49,8 +74,8 @@ pub(super) trait Backend: fmt::Debug + Send {
     /// The stored bytes of one key.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, BackendError>;
 
-    /// Up to `limit` pairs from `from` on (or strictly after it), in key order.
-    fn range(&self, from: &[u8], exclusive: bool, limit: usize) -> Result<Vec<Pair>, BackendError>;
+    /// Pairs from `from` on, in key order; none: there are no more.
+    fn range(&self, from: From<'_>, most: Most) -> Result<Vec<Pair>, BackendError>;
 
     /// Bytes on disk.
     fn bytes(&self) -> u64;
@@ -74,11 +99,10 @@ pub(super) fn read_state(backend: &dyn Backend) -> Result<State, BackendError> {
 
 /// Reads and checks every record.
 pub(super) fn take_census(backend: &dyn Backend, expected: &State) -> Result<Census, BackendError> {
-    const PAGE: usize = 512;
     let mut census = Census::default();
     let mut after = Vec::new();
     loop {
-        let page = backend.range(&after, true, PAGE)?;
+        let page = backend.range(From::After(&after), Most::PAGE)?;
         for (key, raw) in &page {
             census.take(key, raw);
         }

@@ -49,6 +49,9 @@ pub struct BackupHeader {
     pub commit: u64,
     /// How many records it holds.
     pub records: u64,
+    /// The key that opens its secrets; it is not part of the backup.
+    #[serde(default)]
+    pub key_id: Option<String>,
 }
 
 /// Why a backup failed.
@@ -189,6 +192,7 @@ pub(super) fn stream(
                             written_by: crate::VERSION.to_owned(),
                             commit: reader.state.commit,
                             records: reader.state.records,
+                            key_id: reader.meta.key_id.clone(),
                         };
                         let (encoder, bytes) =
                             Encoder::begin(&header).map_err(|error| StoreError::Unavailable {

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use parking_lot::Mutex;
 
 use super::{
-    backend::{Backend, BackendError, Opener},
+    backend::{Backend, BackendError, From, Most, Opener},
     layout::RawWrite,
     migrate::FORMATS,
     open::{MakeOpener, Opened, open_with},
@@ -135,8 +135,8 @@ impl Backend for FaultyBackend {
         self.inner.get(key)
     }
 
-    fn range(&self, from: &[u8], exclusive: bool, limit: usize) -> Result<Vec<Pair>, BackendError> {
-        self.inner.range(from, exclusive, limit)
+    fn range(&self, from: From<'_>, most: Most) -> Result<Vec<Pair>, BackendError> {
+        self.inner.range(from, most)
     }
 
     fn bytes(&self) -> u64 {

@@ -1,11 +1,11 @@
 //! Whose a store is, which format it has, and whether everything acknowledged is there.
 //! Either all of it is good, or the start is refused with the files as they were found.
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{collections::BTreeMap, fs, io, os::unix::fs::DirBuilderExt as _, path::Path};
 
 use super::{
     acknowledged::{self, Mark},
-    backend::{Backend, BackendError, read_state, take_census},
+    backend::{Backend, BackendError, From, Most, read_state, take_census},
     backup::{self, BackupError, BackupHeader},
     directory::{self, Format, FormatFile, Lock, LockError, data_directories, next_data_directory},
     evidence::Evidence,
@@ -43,7 +43,7 @@ enum Bad {
     },
 }
 
-impl From<BackendError> for Bad {
+impl std::convert::From<BackendError> for Bad {
     fn from(error: BackendError) -> Self {
         match error {
             BackendError::Broken(problem) => Self::Damaged(problem),
@@ -63,7 +63,7 @@ pub(super) struct Opening<'a> {
 impl Opening<'_> {
     /// Makes the directory if need be, and takes it. A newer store is not even locked.
     pub fn claim(&self) -> Result<Lock, OpenError> {
-        fs::create_dir_all(self.path).map_err(|error| self.unusable(&error))?;
+        self.make().map_err(|error| self.unusable(&error))?;
         self.format()?;
         Lock::take(self.path).map_err(|error| match error {
             LockError::Held { pid } => OpenError::Locked {
@@ -72,6 +72,17 @@ impl Opening<'_> {
             },
             LockError::Io(error) => self.unusable(&error),
         })
+    }
+
+    fn make(&self) -> io::Result<()> {
+        if self.path.is_dir() {
+            return Ok(());
+        }
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(self.path)?;
+        self.path.parent().map_or(Ok(()), directory::sync_directory)
     }
 
     fn format(&self) -> Result<Option<Format>, OpenError> {
@@ -315,7 +326,7 @@ impl Opening<'_> {
 
 /// Reads everything and compares it with what the store says of itself and with what was acknowledged.
 fn verify(backend: &dyn Backend, mark: Mark) -> Result<(State, Option<Meta>, Census), Bad> {
-    let is_empty = backend.range(&[], false, 1)?.is_empty();
+    let is_empty = backend.range(From::At(&[]), Most::PAGE)?.is_empty();
     if is_empty {
         return match mark {
             Mark::Missing => Ok((State::default(), None, Census::default())),
@@ -367,6 +378,7 @@ fn back_up(path: &Path, found: &Found, format: u32) -> Result<(), BackupError> {
             .map_or_else(String::new, |meta| meta.written_by.clone()),
         commit,
         records: found.state.records,
+        key_id: found.meta.as_ref().and_then(|meta| meta.key_id.clone()),
     };
     backup::write_file(&file, &header, found.backend.as_ref())
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    backend::{Backend, BackendError, Opener},
+    backend::{Backend, BackendError, From, Most, Opener},
     directory::{bytes_below, sync_directory},
     layout::RawWrite,
     quiet,
@@ -127,18 +127,22 @@ impl Backend for SledBackend {
         guarded(|| self.db.get(key)).map(|value| value.map(|value| value.to_vec()))
     }
 
-    fn range(&self, from: &[u8], exclusive: bool, limit: usize) -> Result<Vec<Pair>, BackendError> {
-        let start = if exclusive {
-            Bound::Excluded(from)
-        } else {
-            Bound::Included(from)
+    fn range(&self, from: From<'_>, most: Most) -> Result<Vec<Pair>, BackendError> {
+        let start = match from {
+            From::At(key) => Bound::Included(key),
+            From::After(key) => Bound::Excluded(key),
         };
         guarded(|| {
-            self.db
-                .range::<&[u8], _>((start, Bound::Unbounded))
-                .take(limit)
-                .map(|pair| pair.map(|(key, value)| (key.to_vec(), value.to_vec())))
-                .collect::<sled::Result<Vec<Pair>>>()
+            let mut pairs: Vec<Pair> = Vec::new();
+            let mut bytes = 0_usize;
+            let mut stored = self.db.range::<&[u8], _>((start, Bound::Unbounded));
+            while pairs.len() < most.pairs && bytes <= most.bytes {
+                let Some(pair) = stored.next() else { break };
+                let (key, value) = pair?;
+                bytes = bytes.saturating_add(key.len()).saturating_add(value.len());
+                pairs.push((key.to_vec(), value.to_vec()));
+            }
+            Ok(pairs)
         })
     }
 
