@@ -1,6 +1,6 @@
 //! Durable memory: ordered keys, atomic batches, nothing acknowledged before it is on disk.
 
-use std::fmt;
+use std::{fmt, sync::LazyLock};
 
 use futures::future::BoxFuture;
 use thiserror::Error;
@@ -33,8 +33,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Counts how often the store was reopened after a failed flush and everything that was never
     /// acknowledged was undone. Whoever keeps a picture of it in memory rebuilds when this changes.
+    /// A store that cannot fail in this way never counts.
     fn rebuilds(&self) -> watch::Receiver<u64> {
-        watch::Sender::new(0).subscribe()
+        static NEVER: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
+        NEVER.subscribe()
     }
 }
 

@@ -49,6 +49,9 @@ pub struct BackupHeader {
     pub commit: u64,
     /// How many records it holds.
     pub records: u64,
+    /// The key that opens its secrets; it is not part of the backup.
+    #[serde(default)]
+    pub key_id: Option<String>,
 }
 
 /// Why a backup failed.
@@ -189,6 +192,7 @@ pub(super) fn stream(
                             written_by: crate::VERSION.to_owned(),
                             commit: reader.state.commit,
                             records: reader.state.records,
+                            key_id: reader.meta.key_id.clone(),
                         };
                         let (encoder, bytes) =
                             Encoder::begin(&header).map_err(|error| StoreError::Unavailable {
@@ -457,7 +461,7 @@ pub(super) fn write_file(file: &Path, header: &BackupHeader, from: &dyn Backend)
         encoder.record(&key, value, &mut bytes);
         output
             .write_all(&bytes)
-            .map_err(|error| BackendError(error.to_string()))
+            .map_err(|error| BackendError::Broken(error.to_string()))
     })
     .map_err(|error| damaged(error.to_string()))?;
     output.write_all(&encoder.end()).map_err(failed(file, "write"))?;

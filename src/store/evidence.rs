@@ -2,6 +2,8 @@
 //! log would lose its traces; a copy is taken first, and thrown away when all is well.
 
 use std::{
+    collections::BTreeMap,
+    ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -85,6 +87,11 @@ impl Evidence {
         for number in 1_u32.. {
             let kept = self.root.join(format!("found-{number}"));
             if kept.exists() {
+                // A program that is started over and over must not fill the disk with the same copy.
+                if equal(&kept, &self.root.join(PENDING)) {
+                    let _ = fs::remove_dir_all(self.root.join(PENDING));
+                    return kept;
+                }
                 continue;
             }
             return match fs::rename(self.root.join(PENDING), &kept) {
@@ -94,4 +101,29 @@ impl Evidence {
         }
         self.data
     }
+}
+
+/// Whether two directories hold the same files.
+fn equal(left: &Path, right: &Path) -> bool {
+    let names = |directory: &Path| -> Option<BTreeMap<OsString, bool>> {
+        let entries = fs::read_dir(directory).ok()?;
+        entries
+            .map(|entry| {
+                let entry = entry.ok()?;
+                Some((entry.file_name(), entry.file_type().ok()?.is_dir()))
+            })
+            .collect()
+    };
+    let (Some(here), Some(there)) = (names(left), names(right)) else {
+        return false;
+    };
+    here == there
+        && here.iter().all(|(name, is_directory)| {
+            let (left, right) = (left.join(name), right.join(name));
+            if *is_directory {
+                equal(&left, &right)
+            } else {
+                matches!((fs::read(&left), fs::read(&right)), (Ok(left), Ok(right)) if left == right)
+            }
+        })
 }

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use parking_lot::Mutex;
 
 use super::{
-    backend::{Backend, BackendError, Opener},
+    backend::{Backend, BackendError, From, Most, Opener},
     layout::RawWrite,
     migrate::FORMATS,
     open::{MakeOpener, Opened, open_with},
@@ -54,7 +54,7 @@ impl Faults {
         let mut next = self.next.lock();
         match next.as_mut() {
             Some((when, times, message)) if *when == at => {
-                let error = BackendError((*message).to_owned());
+                let error = BackendError::Broken((*message).to_owned());
                 *times -= 1;
                 if *times == 0 {
                     *next = None;
@@ -95,7 +95,7 @@ impl Opener for FaultyOpener {
         let mut refuse = self.faults.refuse_open.lock();
         if *refuse > 0 {
             *refuse -= 1;
-            return Err(BackendError("No space left on device".into()));
+            return Err(BackendError::Refused("No space left on device".into()));
         }
         self.faults.note("open");
         Ok(Box::new(FaultyBackend {
@@ -135,8 +135,8 @@ impl Backend for FaultyBackend {
         self.inner.get(key)
     }
 
-    fn range(&self, from: &[u8], exclusive: bool, limit: usize) -> Result<Vec<Pair>, BackendError> {
-        self.inner.range(from, exclusive, limit)
+    fn range(&self, from: From<'_>, most: Most) -> Result<Vec<Pair>, BackendError> {
+        self.inner.range(from, most)
     }
 
     fn bytes(&self) -> u64 {
@@ -225,6 +225,47 @@ mod tests {
                 .collect();
             assert_eq!(keys, [b"a".to_vec(), b"b".to_vec(), b"d".to_vec()]);
         }
+    }
+
+    #[tokio::test]
+    async fn a_record_that_vanished_or_is_an_old_one_is_noticed_though_sled_is_content() {
+        let directory = tempfile::tempdir().unwrap();
+        let faults = Arc::new(Faults::default());
+        let data = directory.path().join("store/sled-1");
+        let store = open_faulty(options(&directory), &faults).unwrap().store;
+        store.commit(put("a", "1")).await.unwrap();
+        store.commit(put("b", "1")).await.unwrap();
+        store.close().await.unwrap();
+        let old = super::super::layout::wrap(b"a", b"0");
+        for behind_its_back in [(b"b".to_vec(), None), (b"a".to_vec(), Some(old))] {
+            let copy = tempfile::tempdir().unwrap();
+            super::super::directory::copy_directory(&data, copy.path()).unwrap();
+            let mut backend = SledOpener {
+                directory: data.clone(),
+            }
+            .open()
+            .unwrap();
+            backend.apply(&[behind_its_back]).unwrap();
+            backend.flush().unwrap();
+            backend.close().unwrap();
+            let error = open_faulty(options(&directory), &faults).unwrap_err();
+            assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+            std::fs::remove_dir_all(&data).unwrap();
+            super::super::directory::copy_directory(copy.path(), &data).unwrap();
+        }
+        open_faulty(options(&directory), &faults).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_at_the_start_is_not_called_damage() {
+        let directory = tempfile::tempdir().unwrap();
+        let faults = Arc::new(Faults::default());
+        let store = open_faulty(options(&directory), &faults).unwrap().store;
+        store.close().await.unwrap();
+        faults.refuse_open(1);
+        let error = open_faulty(options(&directory), &faults).unwrap_err();
+        assert!(matches!(error, OpenError::Unusable { .. }), "{error}");
+        open_faulty(options(&directory), &faults).unwrap();
     }
 
     #[tokio::test]

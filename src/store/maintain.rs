@@ -9,6 +9,7 @@ use super::{
     directory::{FormatFile, Lock, LockError, copy_directory, read_format},
     layout::{BoundCluster, Census, FORMAT, META_KEY, Meta, unwrap},
     open_error::OpenError,
+    recover::LOOKING,
     sled_backend::SledBackend,
     snapshot::SnapshotReader,
 };
@@ -163,10 +164,10 @@ fn look_into(path: &Path) -> Result<(Found, u32), OpenError> {
         LockError::Io(error) => unusable(error),
     })?;
     // sled writes to what it opens: it gets a copy.
-    let copy = path.join("looking");
+    let copy = path.join(LOOKING);
     let _ = std::fs::remove_dir_all(&copy);
     let found = copy_directory(&path.join(&format.data), &copy)
-        .map_err(|error| BackendError(format!("the data could not be copied: {error}")))
+        .map_err(|error| BackendError::Broken(format!("the data could not be copied: {error}")))
         .and_then(|()| read_copy(&copy, path));
     let _ = std::fs::remove_dir_all(&copy);
     Ok((found, format.format))
@@ -189,9 +190,10 @@ fn read_copy(copy: &Path, store: &Path) -> Found {
     }
     let meta = backend
         .get(META_KEY)?
-        .ok_or_else(|| BackendError("the record about the store itself is gone".into()))?;
-    let value = unwrap(META_KEY, &meta).map_err(BackendError)?;
-    let meta: Meta = record::decode(META_KEY, value).map_err(|error| BackendError(error.to_string()))?;
+        .ok_or_else(|| BackendError::Broken("the record about the store itself is gone".into()))?;
+    let value = unwrap(META_KEY, &meta).map_err(BackendError::Broken)?;
+    let meta: Meta =
+        record::decode(META_KEY, value).map_err(|error| BackendError::Broken(error.to_string()))?;
     let bytes = backend.bytes();
     backend.close()?;
     Ok((census, meta, bytes))

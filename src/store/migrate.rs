@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use super::{
-    backend::{Backend, BackendError},
+    backend::{Backend, BackendError, From, Most},
     layout::{STATE_KEY, State, unwrap, wrap},
     sled_backend::SledBackend,
 };
@@ -58,7 +58,7 @@ impl NewData {
     /// Begins one; what an attempt before left there is removed.
     pub fn begin(directory: &Path) -> Result<Self, BackendError> {
         if directory.exists() {
-            fs::remove_dir_all(directory).map_err(|error| BackendError(error.to_string()))?;
+            fs::remove_dir_all(directory).map_err(|error| BackendError::Broken(error.to_string()))?;
         }
         Ok(Self {
             backend: Box::new(SledBackend::open(directory)?),
@@ -102,7 +102,7 @@ pub(super) fn for_each_record(
 ) -> Result<(), BackendError> {
     let mut after = Vec::new();
     loop {
-        let page = backend.range(&after, true, STEP)?;
+        let page = backend.range(From::After(&after), Most::PAGE)?;
         let Some((last, _)) = page.last() else {
             return Ok(());
         };
@@ -112,7 +112,7 @@ pub(super) fn for_each_record(
                 continue;
             }
             let value = unwrap(&key, &raw)
-                .map_err(|reason| BackendError(format!("record {}: {reason}", printable(&key))))?;
+                .map_err(|reason| BackendError::Broken(format!("record {}: {reason}", printable(&key))))?;
             take(key, value)?;
         }
     }
@@ -132,7 +132,7 @@ pub(super) fn rewrite(
             let mut next = Vec::with_capacity(records.len());
             for (key, value) in &records {
                 let migrated = step(key, value).map_err(|reason| {
-                    BackendError(format!(
+                    BackendError::Broken(format!(
                         "record {} cannot be brought up: {reason}",
                         printable(key)
                     ))

@@ -203,7 +203,9 @@ fn prepare(
 
 /// The first commit of a process: its epoch, and that it has not stopped in order yet.
 fn note_start(backend: &mut dyn Backend, mut state: State, meta: &Meta) -> Result<State, BackendError> {
-    let raw = meta.to_raw().map_err(|error| BackendError(error.to_string()))?;
+    let raw = meta
+        .to_raw()
+        .map_err(|error| BackendError::Broken(error.to_string()))?;
     if let Some(old) = backend.get(META_KEY)? {
         state.remove(META_KEY, &old);
     }

@@ -1,7 +1,7 @@
 //! Reading through the store's thread: every value is checked before it is given out.
 
 use super::{
-    backend::{Backend, BackendError},
+    backend::{Backend, BackendError, From, Most},
     layout::{self, FIRST_CALLER_KEY},
     queue::unavailable,
     writer::Writer,
@@ -15,13 +15,13 @@ pub(super) enum ReadError {
     Disk(BackendError),
 }
 
-impl From<StoreError> for ReadError {
+impl std::convert::From<StoreError> for ReadError {
     fn from(error: StoreError) -> Self {
         Self::Refused(error)
     }
 }
 
-impl From<BackendError> for ReadError {
+impl std::convert::From<BackendError> for ReadError {
     fn from(error: BackendError) -> Self {
         Self::Disk(error)
     }
@@ -56,12 +56,16 @@ impl Writer {
     pub fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Pair>, ReadError> {
         let backend = self.readable()?;
         let from = prefix.max(FIRST_CALLER_KEY);
-        let (from, exclusive) = match after {
-            Some(after) if after >= from => (after, true),
-            _ => (from, false),
+        let from = match after {
+            Some(after) if after >= from => From::After(after),
+            _ => From::At(from),
+        };
+        let most = Most {
+            pairs: limit,
+            bytes: usize::MAX,
         };
         backend
-            .range(from, exclusive, limit)?
+            .range(from, most)?
             .into_iter()
             .take_while(|(key, _)| key.starts_with(prefix))
             .map(|(key, raw)| {

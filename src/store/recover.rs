@@ -1,11 +1,11 @@
 //! Whose a store is, which format it has, and whether everything acknowledged is there.
 //! Either all of it is good, or the start is refused with the files as they were found.
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{collections::BTreeMap, fs, io, os::unix::fs::DirBuilderExt as _, path::Path};
 
 use super::{
     acknowledged::{self, Mark},
-    backend::{Backend, BackendError, read_state, take_census},
+    backend::{Backend, BackendError, From, Most, read_state, take_census},
     backup::{self, BackupError, BackupHeader},
     directory::{self, Format, FormatFile, Lock, LockError, data_directories, next_data_directory},
     evidence::Evidence,
@@ -18,6 +18,9 @@ use crate::ports::store::record;
 
 /// The data directory of a restored store.
 pub(super) const RESTORED: &str = "restored";
+
+/// A copy that is only looked at.
+pub(super) const LOOKING: &str = "looking";
 
 /// A data directory that was opened and found good.
 pub(super) struct Found {
@@ -32,12 +35,20 @@ pub(super) struct Found {
 
 enum Bad {
     Damaged(String),
-    Lost { acknowledged: u64, found: u64 },
+    /// Nothing is known to be wrong with it.
+    Refused(String),
+    Lost {
+        acknowledged: u64,
+        found: u64,
+    },
 }
 
-impl From<BackendError> for Bad {
+impl std::convert::From<BackendError> for Bad {
     fn from(error: BackendError) -> Self {
-        Self::Damaged(error.to_string())
+        match error {
+            BackendError::Broken(problem) => Self::Damaged(problem),
+            BackendError::Refused(reason) => Self::Refused(reason),
+        }
     }
 }
 
@@ -52,7 +63,7 @@ pub(super) struct Opening<'a> {
 impl Opening<'_> {
     /// Makes the directory if need be, and takes it. A newer store is not even locked.
     pub fn claim(&self) -> Result<Lock, OpenError> {
-        fs::create_dir_all(self.path).map_err(|error| self.unusable(&error))?;
+        self.make().map_err(|error| self.unusable(&error))?;
         self.format()?;
         Lock::take(self.path).map_err(|error| match error {
             LockError::Held { pid } => OpenError::Locked {
@@ -61,6 +72,17 @@ impl Opening<'_> {
             },
             LockError::Io(error) => self.unusable(&error),
         })
+    }
+
+    fn make(&self) -> io::Result<()> {
+        if self.path.is_dir() {
+            return Ok(());
+        }
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(self.path)?;
+        self.path.parent().map_or(Ok(()), directory::sync_directory)
     }
 
     fn format(&self) -> Result<Option<Format>, OpenError> {
@@ -142,6 +164,13 @@ impl Opening<'_> {
             }
             Err(bad) => bad,
         };
+        if let Bad::Refused(reason) = first {
+            evidence.discard();
+            return Err(OpenError::Unusable {
+                path: self.path.to_owned(),
+                reason,
+            });
+        }
         let again = evidence.put_back().and_then(|()| evidence.set_snapshots_aside());
         if matches!(again, Ok(true))
             && let Ok(found) = self.try_open(data, mark, recovery)
@@ -156,7 +185,7 @@ impl Opening<'_> {
         let evidence = evidence.keep();
         let path = self.path.to_owned();
         Err(match first {
-            Bad::Damaged(problem) => OpenError::Damaged {
+            Bad::Damaged(problem) | Bad::Refused(problem) => OpenError::Damaged {
                 path,
                 problem,
                 evidence,
@@ -245,7 +274,7 @@ impl Opening<'_> {
 
     /// Copies what is live into a new data directory.
     pub fn write_anew(&self, found: &Found) -> Result<String, BackendError> {
-        let data = next_data_directory(self.path).map_err(|error| BackendError(error.to_string()))?;
+        let data = next_data_directory(self.path).map_err(|error| BackendError::Broken(error.to_string()))?;
         let to = self.path.join(&data);
         migrate::rewrite(found.backend.as_ref(), &to, found.state.commit, &[]).inspect_err(|_| {
             let _ = fs::remove_dir_all(&to);
@@ -259,8 +288,8 @@ impl Opening<'_> {
         let new = self
             .try_open(data, mark, &mut Recovery::default())
             .map_err(|bad| match bad {
-                Bad::Damaged(problem) => self.failed(&BackendError(problem)),
-                Bad::Lost { acknowledged, found } => self.failed(&BackendError(format!(
+                Bad::Damaged(problem) | Bad::Refused(problem) => self.failed(&BackendError::Broken(problem)),
+                Bad::Lost { acknowledged, found } => self.failed(&BackendError::Broken(format!(
                     "{found} of {acknowledged} commits arrived"
                 ))),
             })?;
@@ -273,7 +302,7 @@ impl Opening<'_> {
     /// Removes what an interrupted compaction, or a finished one, left.
     fn remove_others(&self, data: &str) {
         let others = data_directories(self.path).unwrap_or_default();
-        for other in others.iter().map(String::as_str).chain([RESTORED]) {
+        for other in others.iter().map(String::as_str).chain([RESTORED, LOOKING]) {
             if other != data {
                 let _ = fs::remove_dir_all(self.path.join(other));
             }
@@ -297,7 +326,7 @@ impl Opening<'_> {
 
 /// Reads everything and compares it with what the store says of itself and with what was acknowledged.
 fn verify(backend: &dyn Backend, mark: Mark) -> Result<(State, Option<Meta>, Census), Bad> {
-    let is_empty = backend.range(&[], false, 1)?.is_empty();
+    let is_empty = backend.range(From::At(&[]), Most::PAGE)?.is_empty();
     if is_empty {
         return match mark {
             Mark::Missing => Ok((State::default(), None, Census::default())),
@@ -349,6 +378,7 @@ fn back_up(path: &Path, found: &Found, format: u32) -> Result<(), BackupError> {
             .map_or_else(String::new, |meta| meta.written_by.clone()),
         commit,
         records: found.state.records,
+        key_id: found.meta.as_ref().and_then(|meta| meta.key_id.clone()),
     };
     backup::write_file(&file, &header, found.backend.as_ref())
 }

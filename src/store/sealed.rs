@@ -95,7 +95,7 @@ pub enum KeyError {
         reason: String,
     },
     /// The disk refused.
-    #[error("could not {action} the key file {path}")]
+    #[error("could not {action} the key file {path}: make its directory usable, or set store.key-file")]
     Io {
         /// The file.
         path: PathBuf,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    backend::{Backend, BackendError, Opener},
+    backend::{Backend, BackendError, From, Most, Opener},
     directory::{bytes_below, sync_directory},
     layout::RawWrite,
     quiet,
@@ -58,7 +58,8 @@ impl SledBackend {
                 .flush_every_ms(Some(CLEAN_EVERY_MS))
                 .open()
         })?;
-        let log = File::open(directory.join("db")).map_err(|error| failed("open the log", &error))?;
+        let log = File::open(directory.join("db"))
+            .map_err(|error| BackendError::of_disk("open the log", &error))?;
         let mut backend = Self {
             directory: directory.to_path_buf(),
             log,
@@ -69,7 +70,7 @@ impl SledBackend {
         // The names of the files sled made must last as well.
         sync_directory(directory)
             .and_then(|()| directory.parent().map_or(Ok(()), sync_directory))
-            .map_err(|error| failed("sync the directory", &error))?;
+            .map_err(|error| BackendError::of_disk("sync the directory", &error))?;
         Ok(backend)
     }
 
@@ -116,28 +117,32 @@ impl Backend for SledBackend {
 
     fn sync(&mut self) -> Result<(), BackendError> {
         self.sync_blobs()
-            .map_err(|error| failed("sync the blobs", &error))?;
+            .map_err(|error| BackendError::of_disk("sync the blobs", &error))?;
         self.log
             .sync_data()
-            .map_err(|error| failed("sync the log", &error))
+            .map_err(|error| BackendError::of_disk("sync the log", &error))
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, BackendError> {
         guarded(|| self.db.get(key)).map(|value| value.map(|value| value.to_vec()))
     }
 
-    fn range(&self, from: &[u8], exclusive: bool, limit: usize) -> Result<Vec<Pair>, BackendError> {
-        let start = if exclusive {
-            Bound::Excluded(from)
-        } else {
-            Bound::Included(from)
+    fn range(&self, from: From<'_>, most: Most) -> Result<Vec<Pair>, BackendError> {
+        let start = match from {
+            From::At(key) => Bound::Included(key),
+            From::After(key) => Bound::Excluded(key),
         };
         guarded(|| {
-            self.db
-                .range::<&[u8], _>((start, Bound::Unbounded))
-                .take(limit)
-                .map(|pair| pair.map(|(key, value)| (key.to_vec(), value.to_vec())))
-                .collect::<sled::Result<Vec<Pair>>>()
+            let mut pairs: Vec<Pair> = Vec::new();
+            let mut bytes = 0_usize;
+            let mut stored = self.db.range::<&[u8], _>((start, Bound::Unbounded));
+            while pairs.len() < most.pairs && bytes <= most.bytes {
+                let Some(pair) = stored.next() else { break };
+                let (key, value) = pair?;
+                bytes = bytes.saturating_add(key.len()).saturating_add(value.len());
+                pairs.push((key.to_vec(), value.to_vec()));
+            }
+            Ok(pairs)
         })
     }
 
@@ -156,10 +161,10 @@ impl Backend for SledBackend {
                 let outcome = quiet::catching(move || drop(db));
                 let _ = done.send(outcome);
             })
-            .map_err(|error| failed("start a thread", &error))?;
+            .map_err(|error| BackendError::of_disk("start a thread", &error))?;
         match closed.recv_timeout(CLOSE_WITHIN) {
-            Ok(outcome) => outcome.map_err(BackendError),
-            Err(_) => Err(BackendError(
+            Ok(outcome) => outcome.map_err(BackendError::Broken),
+            Err(_) => Err(BackendError::Broken(
                 "sled does not let its files go: the process must be started again".into(),
             )),
         }
@@ -169,11 +174,8 @@ impl Backend for SledBackend {
 fn guarded<T>(operation: impl FnOnce() -> sled::Result<T>) -> Result<T, BackendError> {
     match quiet::catching(operation) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(BackendError(error.to_string())),
-        Err(panic) => Err(BackendError(format!("sled panicked: {panic}"))),
+        Ok(Err(sled::Error::Io(error))) => Err(BackendError::of_disk("read or write the log", &error)),
+        Ok(Err(error)) => Err(BackendError::Broken(error.to_string())),
+        Err(panic) => Err(BackendError::Broken(format!("sled panicked: {panic}"))),
     }
-}
-
-fn failed(what: &str, error: &io::Error) -> BackendError {
-    BackendError(format!("could not {what}: {error}"))
 }

@@ -8,14 +8,17 @@ use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
 use super::{
-    backend::{Backend, BackendError},
+    backend::{Backend, BackendError, From, Most},
     layout::{Meta, RawWrite, STATE_KEY, State},
     queue::{Inbox, Request},
 };
 use crate::ports::store::{Pair, StoreError};
 
-/// Records read at once: the store's thread does nothing else meanwhile.
-const STEP: usize = 128;
+/// What is read at once: the store's thread does nothing else meanwhile.
+const STEP: Most = Most {
+    pairs: 128,
+    bytes: 1 << 20,
+};
 
 /// More than this is not remembered for a reader that does not keep up.
 const MOST_REMEMBERED: usize = 64 << 20;
@@ -129,20 +132,20 @@ impl Cursor {
     }
 
     fn step(&mut self, backend: &dyn Backend) -> Result<Step, BackendError> {
-        let pairs = backend.range(&self.after, true, STEP)?;
-        let last = pairs.len() < STEP;
+        let pairs = backend.range(From::After(&self.after), STEP)?;
+        let last = pairs.is_empty();
         let end = pairs.last().map(|(key, _)| key.clone());
         let mut seen: BTreeMap<Vec<u8>, Vec<u8>> = pairs.into_iter().collect();
         // What was remembered up to the end of this step stands in the place of what is there now.
         let passed = match &end {
-            Some(end) if !last => {
+            Some(end) => {
                 let mut ahead = self.before.split_off(end);
                 if let Some(at_end) = ahead.remove(end) {
                     self.before.insert(end.clone(), at_end);
                 }
                 std::mem::replace(&mut self.before, ahead)
             }
-            _ => std::mem::take(&mut self.before),
+            None => std::mem::take(&mut self.before),
         };
         for (key, value) in passed {
             match value {

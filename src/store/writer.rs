@@ -99,7 +99,13 @@ impl Writer {
             let first = match inbox.recv_timeout(wait) {
                 Ok(request) => Some(request),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Disconnected) => {
+                    // Everything acknowledged is durable; the next start sees that it was not closed.
+                    if let Some(backend) = self.backend.take() {
+                        let _ = backend.close();
+                    }
+                    return None;
+                }
             };
             if self.broken.is_some() {
                 self.mend();
@@ -228,7 +234,7 @@ impl Writer {
         let backend = self
             .backend
             .as_mut()
-            .ok_or_else(|| BackendError("it is being reopened".into()))?;
+            .ok_or_else(|| BackendError::Broken("it is being reopened".into()))?;
         let mut after = Before::new();
         for write in group.iter().flat_map(|waiting| &waiting.writes) {
             let (key, raw) = layout::raw_write(write);
@@ -377,14 +383,14 @@ impl Writer {
             backend.flush()?;
             backend.sync()?;
         } else if found != self.state {
-            return Err(BackendError(format!(
+            return Err(BackendError::Broken(format!(
                 "commit {} was acknowledged, {} is the last one there",
                 self.state.commit, found.commit
             )));
         }
         let census = take_census(backend.as_ref(), &self.state)?;
         if let Some(problem) = census.problems.first() {
-            return Err(BackendError(problem.clone()));
+            return Err(BackendError::Broken(problem.clone()));
         }
         self.backend = Some(backend);
         Ok(())

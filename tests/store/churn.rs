@@ -12,11 +12,11 @@ use freehold::{
 };
 use jiff::Timestamp;
 
-use super::setting::{commit, options, put, scale};
+use super::setting::{commit, fast_directory, options, put, scale};
 
 #[tokio::test]
 async fn a_week_of_churn_takes_no_more_space_than_a_day() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let store = SledStore::open(options(&directory.path().join("store")))
         .unwrap()
         .store;

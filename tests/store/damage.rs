@@ -5,21 +5,24 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use freehold::store::{OpenError, SledStore};
+use serde::{Deserialize, Serialize};
 
-use super::setting::{Dice, commit, contents, options, put, scale};
+use super::setting::{Dice, commit, contents, fast_directory, options, put, scale};
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// A store of a few hundred records, some overwritten and removed, after two processes.
+/// A store of a few hundred records over several segments of sled's log, some overwritten and removed,
+/// after two processes.
 async fn small_store(path: &Path) -> Contents {
     let store = SledStore::open(options(path)).unwrap().store;
-    for number in 0..300_u32 {
-        let value = vec![number.to_le_bytes()[0]; 50];
-        commit(&store, [put(format!("a/{number:04}"), value)]).await;
+    for number in 0..900_u32 {
+        let value = vec![number.to_le_bytes()[0]; 50 + usize::try_from(number / 300).unwrap() * 900];
+        commit(&store, [put(format!("a/{:04}", number % 400), value)]).await;
     }
     store.close().await.unwrap();
     let store = SledStore::open(options(path)).unwrap().store;
@@ -96,7 +99,7 @@ async fn judge(path: &Path, damaged: &Files, expected: &Contents, what: &str) ->
 }
 
 async fn prepared() -> (tempfile::TempDir, PathBuf, Files, Contents) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let path = directory.path().join("store");
     let expected = small_store(&path).await;
     let good = files(&path);
@@ -117,68 +120,151 @@ fn targets(good: &Files) -> Vec<(PathBuf, usize)> {
         .collect()
 }
 
+/// One way to damage a store.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Damage {
+    Flip { file: PathBuf, position: usize, bit: u8 },
+    Cut { file: PathBuf, length: usize },
+    Zero { file: PathBuf, from: usize, to: usize },
+}
+
+impl Damage {
+    fn done_to(&self, good: &Files) -> Files {
+        let mut files = good.clone();
+        match self {
+            Self::Flip { file, position, bit } => files.get_mut(file).unwrap()[*position] ^= bit,
+            Self::Cut { file, length } => files.get_mut(file).unwrap().truncate(*length),
+            Self::Zero { file, from, to } => files.get_mut(file).unwrap()[*from..*to].fill(0),
+        }
+        files
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Verdict {
+    refused: u32,
+    /// Whether the untouched store still opened at the end.
+    sound: bool,
+}
+
+const WORK: &str = "FREEHOLD_TEST_DAMAGE";
+
+/// Not a test of its own: a process that judges some of the damage. A panic in one of sled's threads leaves sled
+/// broken for the rest of a process, so that everything after it would be refused without being judged.
+#[tokio::test]
+#[ignore = "the child process of the tests below"]
+async fn a_child_that_judges_damage() {
+    let Some(work) = std::env::var_os(WORK).map(PathBuf::from) else {
+        return;
+    };
+    let plan: Vec<Damage> = serde_json::from_slice(&fs::read(work.join("plan")).unwrap()).unwrap();
+    let expected: Vec<(Vec<u8>, Vec<u8>)> =
+        serde_json::from_slice(&fs::read(work.join("expected")).unwrap()).unwrap();
+    let expected = expected.into_iter().collect();
+    let good = files(&work.join("good"));
+    let path = work.join("store");
+    let mut refused = 0;
+    for damage in plan {
+        let damaged = damage.done_to(&good);
+        refused += u32::from(!judge(&path, &damaged, &expected, &format!("{damage:?}")).await);
+    }
+    let sound = judge(&path, &good, &expected, "untouched").await;
+    let verdict = serde_json::to_vec(&Verdict { refused, sound }).unwrap();
+    fs::write(work.join("verdict"), verdict).unwrap();
+}
+
+/// Has all of it judged; says how often the start was refused.
+fn judge_all(work: &Path, good: &Files, expected: &Contents, plan: &[Damage]) -> u32 {
+    write_files(&work.join("good"), good);
+    let pairs: Vec<_> = expected.iter().collect();
+    fs::write(work.join("expected"), serde_json::to_vec(&pairs).unwrap()).unwrap();
+    plan.chunks(50)
+        .map(|chunk| {
+            let verdict = run_child(work, chunk);
+            if verdict.sound {
+                return verdict.refused;
+            }
+            // One of them broke sled: each in a process of its own.
+            chunk
+                .iter()
+                .map(|damage| run_child(work, std::slice::from_ref(damage)).refused)
+                .sum()
+        })
+        .sum()
+}
+
+fn run_child(work: &Path, plan: &[Damage]) -> Verdict {
+    fs::write(work.join("plan"), serde_json::to_vec(plan).unwrap()).unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "damage::a_child_that_judges_damage", "--ignored"])
+        .env(WORK, work)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    let noise = String::from_utf8_lossy(&output.stderr);
+    assert!(!noise.contains("panicked"), "a panic was printed: {noise}");
+    serde_json::from_slice(&fs::read(work.join("verdict")).unwrap()).unwrap()
+}
+
 #[tokio::test]
 async fn a_flipped_byte_anywhere_is_noticed_or_harmless() {
-    let (_directory, path, good, expected) = prepared().await;
+    let (directory, path, good, expected) = prepared().await;
     assert!(judge(&path, &good, &expected, "untouched").await);
     let mut dice = Dice(7);
-    let mut refused = 0_u32;
-    for (name, used) in targets(&good) {
-        let every = used < scale(80, 100_000);
-        let positions: Vec<usize> = if every {
-            (0..used).collect()
-        } else {
-            let rolls = scale(120, 20_000);
-            (0..rolls)
-                .map(|_| usize::try_from(dice.roll(used as u64)).unwrap())
-                .collect()
-        };
-        for position in positions {
-            let mut damaged = good.clone();
-            let bit = 1 << dice.roll(8);
-            damaged.get_mut(&name).unwrap()[position] ^= bit;
-            let what = format!("bit {bit:#x} of byte {position} of {} flipped", name.display());
-            refused += u32::from(!judge(&path, &damaged, &expected, &what).await);
+    let mut plan = Vec::new();
+    for (file, used) in targets(&good) {
+        let every = used < scale(80, 4_000);
+        let count = if every { used } else { scale(120, 10_000) };
+        for number in 0..count {
+            let rolled = usize::try_from(dice.roll(used as u64)).unwrap();
+            plan.push(Damage::Flip {
+                file: file.clone(),
+                position: if every { number } else { rolled },
+                bit: 1 << dice.roll(8),
+            });
         }
     }
+    let refused = judge_all(directory.path(), &good, &expected, &plan);
     assert!(refused > 0, "no flip was ever noticed");
 }
 
 #[tokio::test]
 async fn a_file_cut_anywhere_is_noticed_or_harmless() {
-    let (_directory, path, good, expected) = prepared().await;
+    let (directory, _, good, expected) = prepared().await;
     let mut dice = Dice(11);
-    let mut refused = 0_u32;
-    for (name, used) in targets(&good) {
+    let mut plan = Vec::new();
+    for (file, used) in targets(&good) {
         let mut lengths = vec![0, used / 2, used.saturating_sub(1)];
-        for _ in 0..scale(25, 5_000) {
+        for _ in 0..scale(25, 2_000) {
             lengths.push(usize::try_from(dice.roll(used as u64)).unwrap());
         }
-        for length in lengths {
-            let mut damaged = good.clone();
-            damaged.get_mut(&name).unwrap().truncate(length);
-            let what = format!("{} cut to {length} bytes", name.display());
-            refused += u32::from(!judge(&path, &damaged, &expected, &what).await);
-        }
+        plan.extend(lengths.into_iter().map(|length| Damage::Cut {
+            file: file.clone(),
+            length,
+        }));
     }
+    let refused = judge_all(directory.path(), &good, &expected, &plan);
     assert!(refused > 0, "no cut was ever noticed");
 }
 
 #[tokio::test]
 async fn a_zeroed_page_anywhere_is_noticed_or_harmless() {
     const PAGE: usize = 4096;
-    let (_directory, path, good, expected) = prepared().await;
-    for (name, used) in targets(&good) {
+    let (directory, _, good, expected) = prepared().await;
+    let mut plan = Vec::new();
+    for (file, used) in targets(&good) {
         let step = scale(used / 12 / PAGE, 1).max(1);
         for page in (0..used.div_ceil(PAGE)).step_by(step) {
-            let mut damaged = good.clone();
-            let bytes = damaged.get_mut(&name).unwrap();
-            let end = (page * PAGE + PAGE).min(bytes.len());
-            bytes[page * PAGE..end].fill(0);
-            let what = format!("page {page} of {} zeroed", name.display());
-            judge(&path, &damaged, &expected, &what).await;
+            plan.push(Damage::Zero {
+                file: file.clone(),
+                from: page * PAGE,
+                to: (page * PAGE + PAGE).min(good[&file].len()),
+            });
         }
     }
+    let refused = judge_all(directory.path(), &good, &expected, &plan);
+    assert!(refused > 0, "no zeroed page was ever noticed");
 }
 
 #[tokio::test]
@@ -218,7 +304,7 @@ async fn an_empty_snapshot_is_set_aside_and_the_log_holds_everything() {
 
 #[tokio::test]
 async fn an_older_copy_of_the_log_is_not_taken_for_the_present_one() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let path = directory.path().join("store");
     let store = SledStore::open(options(&path)).unwrap().store;
     commit(&store, [put("a", "1")]).await;
@@ -235,6 +321,10 @@ async fn an_older_copy_of_the_log_is_not_taken_for_the_present_one() {
     }
     mixed.retain(|name, _| !name.starts_with("sled-1") || old.contains_key(name));
     write_files(&path, &mixed);
-    let error = SledStore::open(options(&path)).unwrap_err();
-    assert!(matches!(error, OpenError::Lost { .. }), "{error}");
+    for _ in 0..3 {
+        let error = SledStore::open(options(&path)).unwrap_err();
+        assert!(matches!(error, OpenError::Lost { .. }), "{error}");
+    }
+    // Started over and over, it keeps one copy, not three.
+    assert_eq!(fs::read_dir(path.join("evidence")).unwrap().count(), 1);
 }

@@ -12,7 +12,7 @@ use freehold::{
     store::{OpenError, SledStore},
 };
 
-use super::setting::{Dice, contents, options, put, scale};
+use super::setting::{Dice, contents, fast_directory, options, put, scale};
 
 const DIRECTORY: &str = "FREEHOLD_TEST_STORE";
 const FIRST: &str = "FREEHOLD_TEST_FIRST";
@@ -28,6 +28,7 @@ async fn a_child_that_writes_until_it_is_killed() {
     let first: u64 = std::env::var_os(FIRST)
         .and_then(|first| first.into_string().ok()?.parse().ok())
         .unwrap();
+    tell("start");
     let store = SledStore::open(options(&PathBuf::from(directory))).unwrap().store;
     tell("open");
     let mut waiting = std::collections::VecDeque::new();
@@ -80,7 +81,7 @@ fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
 
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let path = directory.path().join("store");
     let mut dice = Dice(1);
     let mut last_there = 0;
@@ -89,7 +90,8 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         let mut child = start_child(&path, last_there + 1);
         let mut told = lines(&mut child);
         // Now and then it is killed while it opens the store.
-        let acknowledgements = if round % 5 == 0 { 0 } else { dice.roll(400) };
+        let opening = round % 4 == 0;
+        let awaited = if opening { 1 } else { 2 + dice.roll(400) };
         let mut acknowledged = 0;
         let mut take = |line: String| {
             if let Some(number) = line.strip_prefix("ack ") {
@@ -97,8 +99,11 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
             }
         };
         told.by_ref()
-            .take(usize::try_from(acknowledgements).unwrap())
+            .take(usize::try_from(awaited).unwrap())
             .for_each(&mut take);
+        if opening {
+            (0..dice.roll(3_000)).for_each(|_| std::thread::yield_now());
+        }
         child.kill().unwrap();
         told.for_each(&mut take);
         child.wait().unwrap();
@@ -140,11 +145,11 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
 
 #[tokio::test]
 async fn a_second_process_on_the_same_directory_is_refused_and_told_who_has_it() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = fast_directory();
     let path = directory.path().join("store");
     let mut child = start_child(&path, 1);
     let mut told = lines(&mut child);
-    assert_eq!(told.next().as_deref(), Some("open"));
+    assert_eq!(told.by_ref().nth(1).as_deref(), Some("open"));
     let error = SledStore::open(options(&path)).unwrap_err();
     match &error {
         OpenError::Locked { pid, .. } => assert_eq!(*pid, child.id().to_string()),

@@ -19,6 +19,14 @@ pub fn scale<T>(small: T, large: T) -> T {
     }
 }
 
+/// A directory in memory where there is one: a killed process and a flipped byte do not need a disk.
+pub fn fast_directory() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    tempfile::tempdir_in(memory)
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
+}
+
 pub fn options(path: &Path) -> Options {
     let mut options = Options::at(path, Arc::new(SystemClock::start()));
     options.min_free = 0;
