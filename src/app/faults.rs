@@ -29,7 +29,7 @@ pub(super) fn from_config(fault: &FaultConfig) -> Fault {
         retry_after: fault.retry_after.map(|wait| seconds(wait.get())),
         delay: fault.delay.map(|delay| format!("{}ms", delay.get().as_millis())),
         probability: Some(fault.probability.as_f64()),
-        count: fault.count.map(u64::from),
+        count: fault.count,
     }
 }
 

@@ -65,14 +65,14 @@ fn summary(inventory: &Inventory) -> String {
     );
     let disk = total(|node| node.ephemeral_storage.quantity);
     facts.fact("ephemeral storage", format!("{} free", free_of(&disk, size)));
-    let mut resources: Vec<&String> = inventory.nodes.iter().flat_map(|node| node.gpu.keys()).collect();
+    let mut resources: Vec<&String> = inventory.nodes.iter().flat_map(|node| node.gpu.resources.keys()).collect();
     resources.sort();
     resources.dedup();
     for resource in resources {
         let cards = sum(inventory
             .nodes
             .iter()
-            .filter_map(|node| node.gpu.get(resource).copied()));
+            .filter_map(|node| node.gpu.resources.get(resource).copied()));
         facts.fact(resource, format!("{} cards free", free_of(&cards, count)));
     }
     facts.render()
@@ -91,6 +91,7 @@ fn nodes(inventory: &Inventory) -> String {
     for node in &inventory.nodes {
         let gpus: Vec<_> = node
             .gpu
+            .resources
             .iter()
             .map(|(resource, cards)| {
                 let vendor = resource.split('.').next().unwrap_or(resource);
@@ -157,7 +158,7 @@ mod tests {
             cpu: amount(64_000, allocated),
             memory: amount(256 << 30, Some(0)),
             ephemeral_storage: amount(1 << 40, Some(0)),
-            gpu: [("nvidia.com/gpu".to_owned(), amount(8, Some(2)).quantity)].into(),
+            gpu: crate::domain::inventory::Gpu::of([("nvidia.com/gpu".to_owned(), amount(8, Some(2)).quantity)].into()),
             ..NodeReport::default()
         }
     }

@@ -94,11 +94,12 @@ pub fn config(
         }
         ConfigAction::Show => {
             let config = load(setup)?;
-            match format {
-                Format::Table => console.print(&config.show_with_origins())?,
-                Format::Yaml => console.print(&config.show(config::Format::Yaml))?,
-                Format::Json => console.print(&config.show(config::Format::Json))?,
-            }
+            let shown = match format {
+                Format::Table => config.show_with_origins(),
+                Format::Yaml => config.show(config::Format::Yaml),
+                Format::Json => config.show(config::Format::Json),
+            };
+            console.print(&shown.map_err(|error| config_failure(&error))?)?;
         }
         ConfigAction::Reference => {
             console.show(format, &config::reference(), |_| config::plain_reference())?;

@@ -7,6 +7,8 @@
 mod keeper;
 mod transport;
 
+pub use transport::Transport;
+
 use std::{
     fmt,
     net::SocketAddr,
@@ -108,7 +110,7 @@ pub struct Recovered {
 /// A simulated Kubernetes cluster.
 pub struct Embedded {
     api: Api,
-    client: kube::Client,
+    transport: Transport,
     recovered: Option<Recovered>,
     credentials: Arc<Credentials>,
     /// Says when a change is written down; none when nothing is remembered.
@@ -206,10 +208,10 @@ impl Embedded {
         });
         let world = tokio::spawn(world.run(stop.clone()));
         let router = keeper::after_writing(api::router(api.clone()), kept.clone());
-        let client = kube::Client::new(transport::Transport::new(router), "default");
+        let transport = Transport::new(router);
         Ok(Self {
             api,
-            client,
+            transport,
             recovered,
             credentials,
             kept,
@@ -224,7 +226,13 @@ impl Embedded {
     /// A client of the cluster, as its administrator, without sockets.
     #[must_use]
     pub fn client(&self) -> kube::Client {
-        self.client.clone()
+        kube::Client::new(self.transport(), "default")
+    }
+
+    /// What a client is made of, for those who put something in front of it.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.transport.clone()
     }
 
     /// The faults, to be changed while it runs.

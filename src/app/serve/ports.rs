@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::{
     actors::{runtimes::Runtimes, wiring::Settings},
-    adapters::kubernetes::{ConnectError, KubernetesCluster, RequestCounter, connect},
+    adapters::kubernetes::{ConnectError, KubernetesCluster, RequestCounter, connect, counted},
     app::{Ingredients, keeper, upkeep::Binding},
     config::{ClusterKind, ClusterMode, Config},
     domain::status::Recovery,
@@ -215,7 +215,7 @@ async fn open_cluster(
                 kind: "embedded".to_owned(),
                 server,
             };
-            let client = embedded.client_counted(move |verb, resource, code| counter(verb, resource, code));
+            let client = kube::Client::new(counted(embedded.transport(), counter), "default");
             let cluster = KubernetesCluster::new(client, address);
             Ok((Some(embedded), Arc::new(cluster)))
         }

@@ -19,7 +19,7 @@ const BUFFER: usize = 64 * 1024;
 
 /// The service a client is made of.
 #[derive(Clone, Debug)]
-pub(super) struct Transport {
+pub struct Transport {
     router: Router,
 }
 
