@@ -12,7 +12,7 @@ use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 type Contract = BTreeMap<String, String>;
 
 fn contract(encoded: &[u8]) -> Contract {
-    let set = FileDescriptorSet::decode(encoded).unwrap();
+    let set = FileDescriptorSet::decode(encoded).expect("descriptors are compiled in");
     let mut lines = Contract::new();
     for file in set
         .file
@@ -61,7 +61,10 @@ fn describe_message(lines: &mut Contract, parent: &str, message: &DescriptorProt
             field.r#type(),
             field.type_name()
         );
-        lines.insert(format!("field {name} {:04}", field.number()), promise);
+        lines.insert(
+            format!("field {name} {:04}", field.number()),
+            promise.trim_end().to_owned(),
+        );
     }
     for nested in &message.nested_type {
         describe_message(lines, &name, nested);
@@ -81,7 +84,7 @@ fn describe_enum(lines: &mut Contract, parent: &str, listed: &EnumDescriptorProt
 fn render(contract: &Contract) -> String {
     contract
         .iter()
-        .map(|(name, promise)| format!("{name} = {promise}\n"))
+        .map(|(name, promise)| format!("{}\n", format!("{name} = {promise}").trim_end()))
         .collect()
 }
 

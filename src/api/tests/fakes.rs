@@ -97,7 +97,6 @@ pub(super) struct FakeProvider {
     pub(super) provoked: Mutex<Vec<(String, ProvokedFault)>>,
     faults: Mutex<Vec<ApiFault>>,
     pub(super) slow_verify: AtomicBool,
-    pub(super) verify_may_end: tokio::sync::Notify,
     metrics: Metrics,
 }
 
@@ -108,7 +107,6 @@ impl FakeProvider {
             provoked: Mutex::default(),
             faults: Mutex::default(),
             slow_verify: AtomicBool::new(false),
-            verify_may_end: tokio::sync::Notify::new(),
             metrics,
         }
     }
@@ -145,6 +143,7 @@ impl Provider for FakeProvider {
     }
 
     fn actors(&self, path: Option<&str>, _depth: Option<u32>) -> Option<ActorReport> {
+        assert_ne!(path, Some("panic"), "on request");
         matches!(path, None | Some("root")).then(sample_actor)
     }
 
@@ -293,6 +292,36 @@ impl Keeper for FakeKeeper {
     fn save(&self, name: &'static str, secret: Secret) -> BoxFuture<'static, Result<(), KeeperError>> {
         self.kept.lock().insert(name, secret);
         future::ready(Ok(())).boxed()
+    }
+}
+
+/// A clock whose wall time is set by the test.
+#[derive(Debug)]
+pub(super) struct SteeredClock {
+    wall: Mutex<Timestamp>,
+    monotonic: SystemClock,
+}
+
+impl SteeredClock {
+    pub(super) fn at(time: &str) -> Arc<Self> {
+        Arc::new(Self {
+            wall: Mutex::new(time.parse().unwrap()),
+            monotonic: SystemClock::start(),
+        })
+    }
+
+    pub(super) fn set(&self, time: &str) {
+        *self.wall.lock() = time.parse().unwrap();
+    }
+}
+
+impl Clock for SteeredClock {
+    fn wall(&self) -> Timestamp {
+        *self.wall.lock()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.monotonic.monotonic()
     }
 }
 

@@ -108,6 +108,34 @@ async fn the_services_answer_with_what_the_program_knows() {
 }
 
 #[tokio::test]
+async fn a_handler_that_panics_fails_its_own_call_only() {
+    let world = World::new();
+    let server = world.start(Options::loopback()).await;
+    let channel = channel(server.grpc_address.unwrap()).await;
+    let mut statuses = StatusServiceClient::new(channel.clone())
+        .watch(WatchStatusRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(statuses.message().await.unwrap().is_some());
+    let broken = DebugServiceClient::new(channel.clone())
+        .list_actors(ListActorsRequest {
+            path: "panic".into(),
+            depth: None,
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(broken.code(), Code::Internal);
+    assert!(
+        !broken.message().contains("on request"),
+        "what went wrong is ours to know"
+    );
+    world.provider.status.send_modify(|status| status.leases = 77);
+    let next = statuses.message().await.unwrap().unwrap();
+    assert_eq!(next.status.unwrap().leases, 77, "the stream beside it goes on");
+}
+
+#[tokio::test]
 async fn an_unknown_topic_and_a_lost_sequence_are_told_apart() {
     let world = World::new();
     let server = world.start(Options::loopback()).await;

@@ -1,10 +1,13 @@
 //! Credentials that prove nothing: each is refused, on every surface, whatever is wrong with it.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use tonic::{Code, metadata::MetadataValue};
 
-use super::fakes::{World, call, channel, guarded, raw};
+use super::{
+    fakes::{SteeredClock, World, call, channel, guarded, raw},
+    lifecycle::{in_memory, prepared},
+};
 use crate::{
     api::{
         errors::ErrorDocument,
@@ -17,6 +20,7 @@ use crate::{
         },
     },
     domain::{access::Role, secret::Secret},
+    ports::clock::SimulatedClock,
 };
 
 fn bearing<T>(token: &str, message: T) -> tonic::Request<T> {
@@ -28,14 +32,13 @@ fn bearing<T>(token: &str, message: T) -> tonic::Request<T> {
 
 #[tokio::test]
 async fn no_tampered_token_gets_in() {
-    let world = World::new();
+    let clock = SteeredClock::at("2026-01-01T00:00:00Z");
+    let world = World::with_clock(clock.clone());
     let good = world.token(Role::Operator, "root").await;
     let other = world.token(Role::Operator, "other").await;
-    let soon = world.clock.wall() + Duration::from_millis(1);
+    let soon = "2026-01-01T01:00:00Z".parse().unwrap();
     let expired = world.token_until(Role::Operator, "late", Some(soon)).await;
-    while world.clock.wall() <= soon {
-        tokio::task::yield_now().await;
-    }
+    clock.set("2026-01-01T01:00:00Z");
     let server = world.start(guarded()).await;
     let mut client = StatusServiceClient::new(channel(server.grpc_address.unwrap()).await);
     let mut access = AccessServiceClient::new(channel(server.grpc_address.unwrap()).await);
@@ -70,12 +73,11 @@ async fn no_tampered_token_gets_in() {
     let (id, secret) = text.strip_prefix("fht_").unwrap().split_once('_').unwrap();
     let other_secret = other.expose().rsplit('_').next().unwrap();
     let flipped = if secret.ends_with('0') { "1" } else { "0" };
+    let mut cut = text.to_owned();
+    cut.pop();
     let tampered = [
-        ("truncated", text[..text.len() - 1].to_owned()),
-        (
-            "one letter changed",
-            format!("{}{flipped}", &text[..text.len() - 1]),
-        ),
+        ("truncated", cut.clone()),
+        ("one letter changed", format!("{cut}{flipped}")),
         ("another one's secret", format!("fht_{id}_{other_secret}")),
         ("upper case", format!("fht_{id}_{}", secret.to_uppercase())),
         ("without a secret", format!("fht_{id}_")),
@@ -189,14 +191,15 @@ async fn an_open_stream_ends_when_its_token_is_revoked() {
     assert_eq!(ended.code(), Code::Unauthenticated);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_open_stream_ends_when_its_token_expires() {
-    let world = World::new();
-    let soon = world.clock.wall() + Duration::from_millis(300);
+    let start = "2026-01-01T00:00:00Z".parse().unwrap();
+    let world = World::with_clock(Arc::new(SimulatedClock::starting_at(start)));
     world.token(Role::Operator, "root").await;
-    let reader = world.token_until(Role::Marketplace, "", Some(soon)).await;
-    let server = world.start(guarded()).await;
-    let mut client = StatusServiceClient::new(channel(server.grpc_address.unwrap()).await);
+    let end = "2026-01-01T06:00:00Z".parse().unwrap();
+    let reader = world.token_until(Role::Marketplace, "", Some(end)).await;
+    let server = prepared(&world, guarded()).await;
+    let mut client = StatusServiceClient::new(in_memory(&server).await);
     let mut stream = client
         .watch(bearing(reader.expose(), WatchStatusRequest {}))
         .await
@@ -204,4 +207,5 @@ async fn an_open_stream_ends_when_its_token_expires() {
         .into_inner();
     assert!(stream.message().await.unwrap().is_some());
     assert_eq!(stream.message().await.unwrap_err().code(), Code::Unauthenticated);
+    assert_eq!(world.clock.wall().duration_until(end).as_secs(), 0);
 }

@@ -12,14 +12,11 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity as ClientIdentity},
 };
 
-use super::fakes::{World, get};
-use crate::{
-    api::{
-        proto::v1::{GetStatusRequest, WatchStatusRequest, status_service_client::StatusServiceClient},
-        server::{Options, Running, Server, StartError},
-        tls::{CertificateFiles, TlsOptions},
-    },
-    ports::clock::SimulatedClock,
+use super::fakes::{SteeredClock, World, get};
+use crate::api::{
+    proto::v1::{GetStatusRequest, status_service_client::StatusServiceClient},
+    server::{Options, Running, Server, StartError},
+    tls::{CertificateFiles, Tls, TlsOptions},
 };
 
 struct Ca {
@@ -200,32 +197,77 @@ async fn plain_http_does_not_get_through_tls() {
 }
 
 #[tokio::test]
-async fn an_open_connection_ends_with_its_certificate() {
-    // The clock stands shortly before the end of the certificate and goes on as real time does.
+async fn a_certificate_that_ends_while_its_connection_is_open_proves_nothing_more() {
     let directory = tempfile::tempdir().unwrap();
     let (servers, clients) = (Ca::new("servers"), Ca::new("clients"));
-    let start = "2029-12-31T23:59:59.5Z".parse().unwrap();
-    let world = World::with_clock(Arc::new(SimulatedClock::starting_at(start)));
+    let clock = SteeredClock::at("2029-12-31T23:59:59Z");
+    let world = World::with_clock(clock.clone());
     let server = world
         .start(secured(files(directory.path(), &servers.server(), &clients)))
         .await;
-    let channel = connect(
-        &server,
-        &servers.pem,
-        Some(clients.client("operator", "root", 2030)),
-    )
-    .await
-    .unwrap();
+    let identity = clients.client("operator", "root", 2030);
+    let channel = connect(&server, &servers.pem, Some(identity)).await.unwrap();
     let mut client = StatusServiceClient::new(channel);
-    let mut stream = client.watch(WatchStatusRequest {}).await.unwrap().into_inner();
-    assert!(stream.message().await.unwrap().is_some());
-    assert_eq!(stream.message().await.unwrap_err().code(), Code::Unauthenticated);
+    assert!(client.get(GetStatusRequest {}).await.is_ok());
+    clock.set("2030-01-01T00:00:00Z");
     let refused = client.get(GetStatusRequest {}).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
 }
 
 #[tokio::test]
-async fn changed_files_come_into_force_and_broken_ones_do_not() {
+async fn half_written_files_leave_the_old_ones_in_force() {
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new, clients) = (Ca::new("old"), Ca::new("new"), Ca::new("clients"));
+    let world = World::new();
+    let options = files(directory.path(), &old.server(), &clients);
+    let tls = Tls::load(options, world.keeper.as_ref(), world.clock.clone())
+        .await
+        .unwrap();
+    let before = tls.current();
+    let (certificate, key) = new.server();
+    let write = |name: &str, content: &str| std::fs::write(directory.path().join(name), content).unwrap();
+    for content in [certificate.as_str(), "rubbish", ""] {
+        write("tls.crt", content);
+        tls.look_again().await;
+        assert!(Arc::ptr_eq(&tls.current(), &before), "{content}");
+    }
+    std::fs::remove_file(directory.path().join("tls.crt")).unwrap();
+    tls.look_again().await;
+    assert!(Arc::ptr_eq(&tls.current(), &before), "no file at all");
+    write("tls.crt", &certificate);
+    write("tls.key", &key);
+    tls.look_again().await;
+    let after = tls.current();
+    assert!(!Arc::ptr_eq(&after, &before));
+    tls.look_again().await;
+    assert!(Arc::ptr_eq(&tls.current(), &after), "nothing has changed since");
+}
+
+#[tokio::test]
+async fn a_certificate_of_our_own_is_made_anew_long_before_it_ends() {
+    let clock = SteeredClock::at("2026-01-01T00:00:00Z");
+    let world = World::with_clock(clock.clone());
+    let options = TlsOptions {
+        certificate: None,
+        client_ca: None,
+        names: vec![],
+        own_ca_file: None,
+        reload_every: Duration::from_secs(5),
+    };
+    let tls = Tls::load(options, world.keeper.as_ref(), world.clock.clone())
+        .await
+        .unwrap();
+    let first = tls.current();
+    clock.set("2026-08-01T00:00:00Z");
+    tls.look_again().await;
+    assert!(Arc::ptr_eq(&tls.current(), &first), "still young");
+    clock.set("2026-10-01T00:00:00Z");
+    tls.look_again().await;
+    assert!(!Arc::ptr_eq(&tls.current(), &first));
+}
+
+#[tokio::test]
+async fn changed_files_come_into_force() {
     let directory = tempfile::tempdir().unwrap();
     let (old, new, clients) = (Ca::new("old"), Ca::new("new"), Ca::new("clients"));
     let world = World::new();
@@ -241,13 +283,7 @@ async fn changed_files_come_into_force_and_broken_ones_do_not() {
     };
     assert!(try_with(&old).await.is_ok());
 
-    // Half written: a new certificate with the old key, then rubbish, then nothing.
     let (certificate, key) = new.server();
-    for content in [certificate.as_str(), "rubbish", ""] {
-        std::fs::write(directory.path().join("tls.crt"), content).unwrap();
-        tokio::time::sleep(Duration::from_millis(60)).await;
-        assert!(try_with(&old).await.is_ok(), "{content}");
-    }
     std::fs::write(directory.path().join("tls.crt"), &certificate).unwrap();
     std::fs::write(directory.path().join("tls.key"), &key).unwrap();
     wait_until(|| async { try_with(&new).await.is_ok() }).await;
