@@ -313,7 +313,7 @@ async fn files_that_cannot_be_used_stop_the_start() {
     let world = World::new();
     let good = files(directory.path(), &ca.server(), &ca);
     let broken: [(&str, &str, &str); 5] = [
-        ("tls.crt", "rubbish", "api.tls.certificate"),
+        ("tls.crt", "rubbish", "api.tls.cert"),
         ("tls.key", "", "api.tls.key"),
         ("tls.key", &ca.server().1, "cannot be used together"),
         ("client-ca.crt", "rubbish", "api.tls.client-ca"),
@@ -339,7 +339,7 @@ async fn files_that_cannot_be_used_stop_the_start() {
     }
     std::fs::remove_file(directory.path().join("tls.crt")).unwrap();
     let error = Server::start(secured(good), world.parts()).await.unwrap_err();
-    assert!(error.to_string().contains("api.tls.certificate"), "{error}");
+    assert!(error.to_string().contains("api.tls.cert"), "{error}");
 }
 
 fn own(directory: &Path) -> Options {

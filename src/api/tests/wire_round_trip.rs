@@ -7,7 +7,10 @@ use serde_json::json;
 
 use super::fakes::{sample_actor, sample_status};
 use crate::{
-    api::{proto::private_v1, wire},
+    api::{
+        proto::{private_v1, v1},
+        wire,
+    },
     domain::{
         access::{Role, TokenReport},
         actor::{ActorFault, ActorReport, ActorState, FaultClass, ProvokedFault},
@@ -59,7 +62,6 @@ fn an_inventory_comes_back_the_same_and_unknown_stays_unknown() {
                     effect: "NoSchedule".into(),
                 }],
                 cpu: Amount { quantity: known },
-                gpu: BTreeMap::from([("nvidia.com/gpu".to_owned(), known)]),
                 labels: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
                 ..NodeReport::default()
             },
@@ -67,6 +69,33 @@ fn an_inventory_comes_back_the_same_and_unknown_stays_unknown() {
     };
     let back = wire::inventory::parse(wire::inventory::render(inventory.clone()));
     assert_eq!(back, Ok(inventory));
+}
+
+#[test]
+fn the_cards_of_a_node_come_back_the_same() {
+    let cards = v1::Quantity {
+        allocatable: Some(8),
+        allocated: None,
+        reserved: Some(0),
+    };
+    let node = v1::Node {
+        name: "n1".into(),
+        cpu: Some(v1::Quantity::default()),
+        memory: Some(v1::Quantity::default()),
+        ephemeral_storage: Some(cards),
+        gpu: [
+            ("nvidia.com/gpu".to_owned(), cards),
+            ("amd.com/gpu".to_owned(), cards),
+        ]
+        .into(),
+        ..v1::Node::default()
+    };
+    let inventory = v1::Inventory {
+        nodes: vec![node],
+        ..v1::Inventory::default()
+    };
+    let parsed = wire::inventory::parse(inventory.clone()).unwrap();
+    assert_eq!(wire::inventory::render(parsed), inventory);
 }
 
 #[test]
