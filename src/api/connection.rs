@@ -196,6 +196,10 @@ impl Reception {
     async fn idle(&self, mut activity: watch::Receiver<usize>) {
         let mut allowance = self.limits.handshake;
         loop {
+            // A call may have come and gone before this is polled for the first time.
+            if activity.has_changed().unwrap_or(false) {
+                allowance = self.limits.idle;
+            }
             let busy = *activity.borrow_and_update() > 0;
             let changed = if busy {
                 activity.changed().await.is_ok()

@@ -5,13 +5,15 @@
 mod body;
 pub(crate) mod origin;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use axum::{body::Body, response::IntoResponse as _};
+use futures::FutureExt as _;
 use http::{HeaderMap, Request, Response};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
+use tracing::Instrument as _;
 
 use self::body::{GuardedBody, Outcome, Permits};
 use super::{
@@ -150,14 +152,23 @@ impl Gate {
             let revoked = caller.as_ref().and_then(|caller| caller.revoked.clone());
             body::ended(stopping, revoked, left, asked)
         });
+        let span = tracing::info_span!("call", method = line.name, caller = tracing::field::Empty);
         if let Some(caller) = caller {
+            span.record("caller", tracing::field::display(&caller.identity));
             request.extensions_mut().insert(caller);
         }
         let deadline = asked.unwrap_or(self.limits.call).min(self.limits.call);
-        let answer = door.router.clone().oneshot(request);
+        let answer = AssertUnwindSafe(door.router.clone().oneshot(request))
+            .catch_unwind()
+            .instrument(span);
         match tokio::time::timeout(deadline, answer).await {
-            Ok(Ok(response)) => Ok((response, permits, ended)),
-            Ok(Err(never)) => match never {},
+            Ok(Ok(Ok(response))) => Ok((response, permits, ended)),
+            Ok(Ok(Err(never))) => match never {},
+            // One call's panic must not take the other calls of its connection with it.
+            Ok(Err(_)) => {
+                tracing::error!(method = line.name, "a handler panicked");
+                Err(ApiError::Internal)
+            }
             Err(_) => Err(ApiError::Deadline),
         }
     }

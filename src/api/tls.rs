@@ -212,7 +212,7 @@ impl Tls {
     }
 
     /// Takes changed files up; what cannot be used is logged and leaves the old ones in force.
-    async fn look_again(&self) {
+    pub(super) async fn look_again(&self) {
         let now = self.clock.wall();
         let material = match read(&self.options, self.own.as_ref(), now).await {
             Ok(material) => material,

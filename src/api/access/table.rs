@@ -32,7 +32,6 @@ pub const RPCS: &[(&str, Rule)] = &[
     ("/freehold.private.v1.StoreService/Verify", OPERATOR),
     ("/freehold.private.v1.StoreService/Backup", OPERATOR),
     ("/grpc.health.v1.Health/Check", Rule::Anyone),
-    ("/grpc.health.v1.Health/List", Rule::Anyone),
     ("/grpc.health.v1.Health/Watch", Rule::Anyone),
     (
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
