@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    backend::{Backend, BackendError, From, Most, Opener},
+    backend::{Backend, BackendError, Begin, Most, Opener},
     directory::{bytes_below, sync_directory},
     layout::RawWrite,
     quiet,
@@ -127,10 +127,10 @@ impl Backend for SledBackend {
         guarded(|| self.db.get(key)).map(|value| value.map(|value| value.to_vec()))
     }
 
-    fn range(&self, from: From<'_>, most: Most) -> Result<Vec<Pair>, BackendError> {
+    fn range(&self, from: Begin<'_>, most: Most) -> Result<Vec<Pair>, BackendError> {
         let start = match from {
-            From::At(key) => Bound::Included(key),
-            From::After(key) => Bound::Excluded(key),
+            Begin::At(key) => Bound::Included(key),
+            Begin::After(key) => Bound::Excluded(key),
         };
         guarded(|| {
             let mut pairs: Vec<Pair> = Vec::new();
