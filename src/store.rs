@@ -8,7 +8,8 @@
 //! | `FORMAT` | the format, the release that wrote it and the name of the data directory; read before anything else is touched, replaced atomically |
 //! | `sled-N/` | the data directory of sled; compaction and migration write the next one and switch `FORMAT` |
 //! | `ACKNOWLEDGED` | the number of the last commit that was acknowledged |
-//! | `evidence/` | what was damaged, as it was found |
+//! | `evidence/` | what was damaged, as it was found; during a start a copy, in case it is |
+//! | `looking/` | a copy for `verify` and `info` of a store that no process uses; sled writes to what it opens |
 //! | `format-N-at-C.backup` | made before a migration from format N |
 //!
 //! The key that seals secrets is by default outside, beside the directory.

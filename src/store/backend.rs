@@ -37,7 +37,7 @@ impl BackendError {
 
 /// Where a range begins.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum From<'a> {
+pub(super) enum Begin<'a> {
     /// At this key.
     At(&'a [u8]),
     /// Behind this key.
@@ -75,7 +75,7 @@ pub(super) trait Backend: fmt::Debug + Send {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, BackendError>;
 
     /// Pairs from `from` on, in key order; none: there are no more.
-    fn range(&self, from: From<'_>, most: Most) -> Result<Vec<Pair>, BackendError>;
+    fn range(&self, from: Begin<'_>, most: Most) -> Result<Vec<Pair>, BackendError>;
 
     /// Bytes on disk.
     fn bytes(&self) -> u64;
@@ -102,7 +102,7 @@ pub(super) fn take_census(backend: &dyn Backend, expected: &State) -> Result<Cen
     let mut census = Census::default();
     let mut after = Vec::new();
     loop {
-        let page = backend.range(From::After(&after), Most::PAGE)?;
+        let page = backend.range(Begin::After(&after), Most::PAGE)?;
         for (key, raw) in &page {
             census.take(key, raw);
         }

@@ -148,6 +148,20 @@ async fn scans_are_ordered_by_prefix_and_paged(subject: Subject) {
     assert!(store.scan(b"n/".to_vec(), None, 0).await.unwrap().is_empty());
 }
 
+async fn a_scan_of_many_records_gives_each_once(subject: Subject) {
+    let store = subject.store;
+    let writes: Vec<_> = (0..1300).map(|n| put(format!("n/{n:05}"), vec![7; 20])).collect();
+    let expected: Vec<_> = writes.iter().map(|write| write.key().to_vec()).collect();
+    store.commit(taking(writes)).await.unwrap();
+    store.commit(taking([put("o", "behind")])).await.unwrap();
+    for limit in [1300, 1301, usize::MAX] {
+        let pairs = store.scan(b"n/".to_vec(), None, limit).await.unwrap();
+        let seen: Vec<_> = pairs.into_iter().map(|(key, _)| key).collect();
+        assert!(seen == expected, "limit {limit}");
+    }
+    assert_eq!(store.scan(b"n/".to_vec(), None, 1024).await.unwrap().len(), 1024);
+}
+
 async fn an_older_generation_is_refused_and_a_newer_one_takes_over(subject: Subject) {
     let fenced = |generation, value: &str| Batch {
         writes: vec![put("a", value)],
@@ -370,6 +384,7 @@ contract! {
     writes_of_a_batch_count_in_order,
     a_dropped_answer_does_not_undo_the_commit,
     scans_are_ordered_by_prefix_and_paged,
+    a_scan_of_many_records_gives_each_once,
     an_older_generation_is_refused_and_a_newer_one_takes_over,
     a_low_disk_refuses_what_takes_and_accepts_what_gives_back,
     a_failed_flush_is_told_undone_and_got_over,

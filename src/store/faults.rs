@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use parking_lot::Mutex;
 
 use super::{
-    backend::{Backend, BackendError, From, Most, Opener},
+    backend::{Backend, BackendError, Begin, Most, Opener},
     layout::RawWrite,
     migrate::FORMATS,
     open::{MakeOpener, Opened, open_with},
@@ -135,7 +135,7 @@ impl Backend for FaultyBackend {
         self.inner.get(key)
     }
 
-    fn range(&self, from: From<'_>, most: Most) -> Result<Vec<Pair>, BackendError> {
+    fn range(&self, from: Begin<'_>, most: Most) -> Result<Vec<Pair>, BackendError> {
         self.inner.range(from, most)
     }
 

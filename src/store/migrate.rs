@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use super::{
-    backend::{Backend, BackendError, From, Most},
+    backend::{Backend, BackendError, Begin, Most},
     layout::{STATE_KEY, State, unwrap, wrap},
     sled_backend::SledBackend,
 };
@@ -102,7 +102,7 @@ pub(super) fn for_each_record(
 ) -> Result<(), BackendError> {
     let mut after = Vec::new();
     loop {
-        let page = backend.range(From::After(&after), Most::PAGE)?;
+        let page = backend.range(Begin::After(&after), Most::PAGE)?;
         let Some((last, _)) = page.last() else {
             return Ok(());
         };

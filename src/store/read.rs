@@ -1,7 +1,7 @@
 //! Reading through the store's thread: every value is checked before it is given out.
 
 use super::{
-    backend::{Backend, BackendError, From, Most},
+    backend::{Backend, BackendError, Begin, Most},
     layout::{self, FIRST_CALLER_KEY},
     queue::unavailable,
     writer::Writer,
@@ -15,13 +15,13 @@ pub(super) enum ReadError {
     Disk(BackendError),
 }
 
-impl std::convert::From<StoreError> for ReadError {
+impl From<StoreError> for ReadError {
     fn from(error: StoreError) -> Self {
         Self::Refused(error)
     }
 }
 
-impl std::convert::From<BackendError> for ReadError {
+impl From<BackendError> for ReadError {
     fn from(error: BackendError) -> Self {
         Self::Disk(error)
     }
@@ -55,24 +55,32 @@ impl Writer {
 
     pub fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Pair>, ReadError> {
         let backend = self.readable()?;
-        let from = prefix.max(FIRST_CALLER_KEY);
-        let from = match after {
-            Some(after) if after >= from => From::After(after),
-            _ => From::At(from),
-        };
-        let most = Most {
-            pairs: limit,
-            bytes: usize::MAX,
-        };
-        backend
-            .range(from, most)?
-            .into_iter()
-            .take_while(|(key, _)| key.starts_with(prefix))
-            .map(|(key, raw)| {
+        let first = prefix.max(FIRST_CALLER_KEY);
+        let mut pairs: Vec<Pair> = Vec::new();
+        // In pages, so that a large limit on a small prefix does not read what lies behind it.
+        while pairs.len() < limit {
+            let begin = match (pairs.last(), after) {
+                (Some((last, _)), _) => Begin::After(last),
+                (None, Some(after)) if after >= first => Begin::After(after),
+                (None, _) => Begin::At(first),
+            };
+            let most = Most {
+                pairs: (limit - pairs.len()).min(Most::PAGE.pairs),
+                ..Most::PAGE
+            };
+            let page = backend.range(begin, most)?;
+            let read = page.len();
+            let within = page.into_iter().take_while(|(key, _)| key.starts_with(prefix));
+            let before = pairs.len();
+            for (key, raw) in within {
                 let value = checked(&key, &raw)?;
-                Ok((key, value))
-            })
-            .collect()
+                pairs.push((key, value));
+            }
+            if read == 0 || pairs.len() - before < read {
+                break;
+            }
+        }
+        Ok(pairs)
     }
 }
 

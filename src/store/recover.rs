@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, io, os::unix::fs::DirBuilderExt as _, path:
 
 use super::{
     acknowledged::{self, Mark},
-    backend::{Backend, BackendError, From, Most, read_state, take_census},
+    backend::{Backend, BackendError, Begin, Most, read_state, take_census},
     backup::{self, BackupError, BackupHeader},
     directory::{self, Format, FormatFile, Lock, LockError, data_directories, next_data_directory},
     evidence::Evidence,
@@ -43,7 +43,7 @@ enum Bad {
     },
 }
 
-impl std::convert::From<BackendError> for Bad {
+impl From<BackendError> for Bad {
     fn from(error: BackendError) -> Self {
         match error {
             BackendError::Broken(problem) => Self::Damaged(problem),
@@ -326,7 +326,7 @@ impl Opening<'_> {
 
 /// Reads everything and compares it with what the store says of itself and with what was acknowledged.
 fn verify(backend: &dyn Backend, mark: Mark) -> Result<(State, Option<Meta>, Census), Bad> {
-    let is_empty = backend.range(From::At(&[]), Most::PAGE)?.is_empty();
+    let is_empty = backend.range(Begin::At(&[]), Most::PAGE)?.is_empty();
     if is_empty {
         return match mark {
             Mark::Missing => Ok((State::default(), None, Census::default())),

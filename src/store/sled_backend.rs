@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    backend::{Backend, BackendError, From, Most, Opener},
+    backend::{Backend, BackendError, Begin, Most, Opener},
     directory::{bytes_below, sync_directory},
     layout::RawWrite,
     quiet,
@@ -51,6 +51,7 @@ pub(super) struct SledBackend {
 
 impl SledBackend {
     pub fn open(directory: &Path) -> Result<Self, BackendError> {
+        wait_until_free(directory)?;
         let db = guarded(|| {
             sled::Config::new()
                 .path(directory)
@@ -127,10 +128,10 @@ impl Backend for SledBackend {
         guarded(|| self.db.get(key)).map(|value| value.map(|value| value.to_vec()))
     }
 
-    fn range(&self, from: From<'_>, most: Most) -> Result<Vec<Pair>, BackendError> {
+    fn range(&self, from: Begin<'_>, most: Most) -> Result<Vec<Pair>, BackendError> {
         let start = match from {
-            From::At(key) => Bound::Included(key),
-            From::After(key) => Bound::Excluded(key),
+            Begin::At(key) => Bound::Included(key),
+            Begin::After(key) => Bound::Excluded(key),
         };
         guarded(|| {
             let mut pairs: Vec<Pair> = Vec::new();
@@ -153,22 +154,36 @@ impl Backend for SledBackend {
     /// Dropping sled flushes, and can wait for ever on a thread of its own that panicked: so it is
     /// dropped elsewhere, and waited for.
     fn close(self: Box<Self>) -> Result<(), BackendError> {
-        let (done, closed) = mpsc::channel();
-        let db = self.db;
-        thread::Builder::new()
-            .name("store-close".into())
-            .spawn(move || {
-                let outcome = quiet::catching(move || drop(db));
-                let _ = done.send(outcome);
-            })
-            .map_err(|error| BackendError::of_disk("start a thread", &error))?;
-        match closed.recv_timeout(CLOSE_WITHIN) {
-            Ok(outcome) => outcome.map_err(BackendError::Broken),
-            Err(_) => Err(BackendError::Broken(
-                "sled does not let its files go: the process must be started again".into(),
-            )),
-        }
+        let Self { directory, db, .. } = *self;
+        let dropped = elsewhere(move || quiet::catching(move || drop(db)));
+        wait_until_free(&directory)?;
+        dropped?.map_err(BackendError::Broken)
     }
+}
+
+/// sled's threads may hold its file a little longer than its handle: opening it then would fail.
+fn wait_until_free(directory: &Path) -> Result<(), BackendError> {
+    let log = match File::open(directory.join("db")) {
+        Ok(log) => log,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(BackendError::of_disk("open the log", &error)),
+    };
+    if log.try_lock().is_ok() {
+        return Ok(());
+    }
+    elsewhere(move || log.lock())?.map_err(|error| BackendError::of_disk("lock the log", &error))
+}
+
+/// Runs on a thread of its own what may never come back.
+fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, BackendError> {
+    let (done, outcome) = mpsc::channel();
+    thread::Builder::new()
+        .name("store-close".into())
+        .spawn(move || drop(done.send(work())))
+        .map_err(|error| BackendError::of_disk("start a thread", &error))?;
+    outcome.recv_timeout(CLOSE_WITHIN).map_err(|_| {
+        BackendError::Refused("sled does not let its files go: the process must be started again".into())
+    })
 }
 
 fn guarded<T>(operation: impl FnOnce() -> sled::Result<T>) -> Result<T, BackendError> {

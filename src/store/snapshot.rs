@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
 use super::{
-    backend::{Backend, BackendError, From, Most},
+    backend::{Backend, BackendError, Begin, Most},
     layout::{Meta, RawWrite, STATE_KEY, State},
     queue::{Inbox, Request},
 };
@@ -132,7 +132,7 @@ impl Cursor {
     }
 
     fn step(&mut self, backend: &dyn Backend) -> Result<Step, BackendError> {
-        let pairs = backend.range(From::After(&self.after), STEP)?;
+        let pairs = backend.range(Begin::After(&self.after), STEP)?;
         let last = pairs.is_empty();
         let end = pairs.last().map(|(key, _)| key.clone());
         let mut seen: BTreeMap<Vec<u8>, Vec<u8>> = pairs.into_iter().collect();
