@@ -4,6 +4,7 @@ pub mod access;
 pub mod actor;
 pub mod api_fault;
 pub mod event;
+pub mod human;
 pub mod inventory;
 pub mod node;
 pub mod quantity;
