@@ -976,7 +976,11 @@ fn a_store_nobody_uses_is_looked_into_backed_up_and_restored() {
         Exit::Conflict
     );
     assert_eq!(
-        run(&missing, &["restore", missing.to_str().unwrap()]).exit,
+        run(
+            &directory.path().join("new"),
+            &["restore", missing.to_str().unwrap()]
+        )
+        .exit,
         Exit::NotFound
     );
     std::fs::write(&file, "garbage").unwrap();
