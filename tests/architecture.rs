@@ -366,8 +366,9 @@ fn forbidden_uses(file: &Path, source: &str, crates: &BTreeSet<String>) -> Vec<S
     };
     let everything = allowed.contains(&"*");
     let code = without_tests(&code_of(source));
-    // A name of our own (`mod config;`, `use super::bus`) is no crate.
-    let own: BTreeSet<String> = declared_modules(&code).into_iter().collect();
+    // A name of our own (`mod config;`, `use crate::config;`) is no crate.
+    let mut own: BTreeSet<String> = declared_modules(&code).into_iter().collect();
+    own.extend(paths_of(&code).iter().filter_map(|path| name_of_our_own(path)));
     let mut problems = Vec::new();
     for path in paths_of(&code).into_iter().map(|path| climbed(file, path)) {
         let mut complain =
@@ -405,6 +406,15 @@ fn forbidden_uses(file: &Path, source: &str, crates: &BTreeSet<String>) -> Vec<S
         }
     }
     problems
+}
+
+/// The name that `use crate::…` or `use super::…` brings in.
+fn name_of_our_own(path: &str) -> Option<String> {
+    let ours = ["crate::", "super::", "self::"]
+        .iter()
+        .any(|start| path.starts_with(start));
+    let path = path.strip_suffix("::self").unwrap_or(path);
+    path.rsplit("::").next().filter(|_| ours).map(str::to_owned)
 }
 
 /// The names after `mod` that have a file of their own.
@@ -658,6 +668,11 @@ mod made_up_offenders {
             "mod config; use config::File; use crate::domain::secret::Secret;",
         );
         assert_accepted("src/main.rs", "use freehold::cli;");
+        assert_accepted(
+            "src/cli/config.rs",
+            "use crate::config::{self, Layer}; fn f() { config::reference(); }",
+        );
+        assert_refused("src/cli/config.rs", "fn f() { config::File::new(); }");
         assert_accepted(
             "src/actors/pool/node.rs",
             "use super::super::bus_reader::Reader; use super::store::Part;",
