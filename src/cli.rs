@@ -12,6 +12,7 @@ pub mod arguments;
 
 mod actors;
 mod amounts;
+mod config;
 mod connection;
 mod console;
 mod debug;
@@ -19,6 +20,7 @@ mod failure;
 mod follow;
 mod inventory;
 pub mod local;
+mod offline;
 mod status;
 mod store;
 mod table;
@@ -79,7 +81,7 @@ fn dispatch(arguments: Arguments, setup: &local::Setup, console: &mut Console<'_
     } = arguments;
     match command.unwrap_or(Command::Serve) {
         Command::Serve => local::serve(setup, console),
-        Command::Config { action } => local::config(setup, &action, output, console),
+        Command::Config { action } => config::run(setup, action, output, console),
         Command::Embedded { action, listen } => local::embedded(setup, action, listen, console),
         Command::Store { action } => store::run(&action, &client, setup, output, console),
         Command::Status { watch } => ask(async {

@@ -95,12 +95,17 @@ fn sources(directory: &str) -> BTreeMap<PathBuf, String> {
             continue;
         };
         for entry in entries {
-            let path = entry.unwrap().path();
+            let path = entry.expect("a directory of the package is readable").path();
             if path.is_dir() {
                 open.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                files.insert(path.strip_prefix(root()).unwrap().to_owned(), text);
+                let text = fs::read_to_string(&path).expect("a source file is readable text");
+                files.insert(
+                    path.strip_prefix(root())
+                        .expect("it is below the root")
+                        .to_owned(),
+                    text,
+                );
             }
         }
     }
@@ -329,6 +334,18 @@ fn module_of(file: &Path) -> Option<String> {
     (name != "lib" && name != "main").then_some(name)
 }
 
+/// A path that climbs out of its top-level module by `super`, as a path from the crate's root.
+fn climbed(file: &Path, path: String) -> String {
+    let rest = path.trim_start_matches("super::");
+    let levels = (path.len() - rest.len()) / "super::".len();
+    let depth = file.components().count().saturating_sub(1);
+    if levels > 0 && levels >= depth {
+        format!("crate::{rest}")
+    } else {
+        path
+    }
+}
+
 fn starts_with_path(path: &str, prefix: &str) -> bool {
     path == prefix
         || path
@@ -349,10 +366,11 @@ fn forbidden_uses(file: &Path, source: &str, crates: &BTreeSet<String>) -> Vec<S
     };
     let everything = allowed.contains(&"*");
     let code = without_tests(&code_of(source));
-    // A name of our own (`mod config;`, `use super::bus`) is no crate.
-    let own: BTreeSet<String> = declared_modules(&code).into_iter().collect();
+    // A name of our own (`mod config;`, `use crate::config;`) is no crate.
+    let mut own: BTreeSet<String> = declared_modules(&code).into_iter().collect();
+    own.extend(paths_of(&code).iter().filter_map(|path| name_of_our_own(path)));
     let mut problems = Vec::new();
-    for path in paths_of(&code) {
+    for path in paths_of(&code).into_iter().map(|path| climbed(file, path)) {
         let mut complain =
             |why: &str| problems.push(format!("{}: {module} uses {path}: {why}", file.display()));
         if let Some(inner) = path.strip_prefix("crate::") {
@@ -390,6 +408,15 @@ fn forbidden_uses(file: &Path, source: &str, crates: &BTreeSet<String>) -> Vec<S
     problems
 }
 
+/// The name that `use crate::…` or `use super::…` brings in.
+fn name_of_our_own(path: &str) -> Option<String> {
+    let ours = ["crate::", "super::", "self::"]
+        .iter()
+        .any(|start| path.starts_with(start));
+    let path = path.strip_suffix("::self").unwrap_or(path);
+    path.rsplit("::").next().filter(|_| ours).map(str::to_owned)
+}
+
 /// The names after `mod` that have a file of their own.
 fn declared_modules(code: &str) -> Vec<String> {
     let tokens = tokens_of(code);
@@ -398,6 +425,13 @@ fn declared_modules(code: &str) -> Vec<String> {
         .filter(|window| window[0] == "mod" && window[2] == ";")
         .map(|window| window[1].clone())
         .collect()
+}
+
+/// The files that `#[path = "…"]` gives to modules, each on a line of its own.
+fn paths_given(source: &str) -> impl Iterator<Item = &str> {
+    source
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("#[path = \"")?.strip_suffix("\"]"))
 }
 
 /// Files that no `mod` line leads to. `roots` are compiled by themselves.
@@ -413,6 +447,7 @@ fn orphans(files: &BTreeMap<PathBuf, String>, roots: &[PathBuf]) -> Vec<PathBuf>
         } else {
             file.with_extension("")
         };
+        open.extend(paths_given(source).map(|path| file.with_file_name(path)));
         for module in declared_modules(&code_of(source)) {
             open.push(directory.join(format!("{module}.rs")));
             open.push(directory.join(&module).join("mod.rs"));
@@ -472,17 +507,18 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     for line in manifest.lines().map(str::trim) {
         if line.starts_with('[') {
             section = line.trim_matches(['[', ']']).to_owned();
-        } else if section.ends_with("dependencies") && !line.starts_with('#') {
-            if let Some((name, _)) = line.split_once('=') {
-                names.insert(name.trim().trim_end_matches(".workspace").replace('-', "_"));
-            }
+        } else if section.ends_with("dependencies")
+            && !line.starts_with('#')
+            && let Some((name, _)) = line.split_once('=')
+        {
+            names.insert(name.trim().trim_end_matches(".workspace").replace('-', "_"));
         }
     }
     names
 }
 
 fn manifest_dependencies() -> BTreeSet<String> {
-    dependencies(&fs::read_to_string(root().join("Cargo.toml")).unwrap())
+    dependencies(&fs::read_to_string(root().join("Cargo.toml")).expect("the manifest is readable"))
 }
 
 #[test]
@@ -593,6 +629,8 @@ mod made_up_offenders {
         assert_refused("src/actors/node.rs", "pub use crate::api::proto::v1::Status;");
         assert_refused("src/app.rs", "use crate::api::proto::v1::Status;");
         assert_refused("src/newcomer.rs", "fn f() {}");
+        assert_refused("src/actors/node.rs", "use super::super::adapters::Client;");
+        assert_refused("src/actors.rs", "use super::adapters::Client;");
     }
 
     #[test]
@@ -630,6 +668,15 @@ mod made_up_offenders {
             "mod config; use config::File; use crate::domain::secret::Secret;",
         );
         assert_accepted("src/main.rs", "use freehold::cli;");
+        assert_accepted(
+            "src/cli/config.rs",
+            "use crate::config::{self, Layer}; fn f() { config::reference(); }",
+        );
+        assert_refused("src/cli/config.rs", "fn f() { config::File::new(); }");
+        assert_accepted(
+            "src/actors/pool/node.rs",
+            "use super::super::bus_reader::Reader; use super::store::Part;",
+        );
     }
 
     #[test]
@@ -680,6 +727,12 @@ mod made_up_offenders {
         let files: BTreeMap<PathBuf, String> = [
             ("tests/architecture.rs", ""),
             ("tests/it/main.rs", "mod bids;"),
+            (
+                "tests/store.rs",
+                "#[cfg(test)]\n#[path = \"store/kill.rs\"]\nmod kill;\n",
+            ),
+            ("tests/store/kill.rs", ""),
+            ("tests/store/lost.rs", ""),
             ("tests/it/bids.rs", ""),
             ("tests/it/never_run.rs", ""),
         ]
@@ -688,7 +741,7 @@ mod made_up_offenders {
         .collect();
         assert_eq!(
             orphans(&files, &test_roots(&files)),
-            [PathBuf::from("tests/it/never_run.rs")]
+            ["tests/it/never_run.rs", "tests/store/lost.rs"].map(PathBuf::from)
         );
     }
 

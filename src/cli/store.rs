@@ -1,14 +1,11 @@
 //! `freehold store`: through the server while it runs, on its directory while it does not.
 //!
 //! With `--server` the server is asked. Without it the store of the configuration is opened; when a running
-//! program holds it, that one is asked at the default address.
+//! program holds it, or there is none, the server at the default address is asked.
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io::Write as _,
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
+
+use futures::StreamExt as _;
 
 use super::{
     Console,
@@ -16,7 +13,8 @@ use super::{
     arguments::{ClientArguments, Format, StoreAction},
     connection::Connection,
     failure::{Exit, Failure},
-    local::{self, Offline, Setup},
+    local::Setup,
+    offline::{self, Offline},
     table::Table,
 };
 use crate::{
@@ -25,6 +23,7 @@ use crate::{
         wire,
     },
     domain::store_report::{StoreReport, StoreVerification},
+    store::backup::{BackupError, write_backup},
 };
 
 pub fn run(
@@ -36,19 +35,26 @@ pub fn run(
 ) -> Result<Exit, Failure> {
     match action {
         StoreAction::Restore { file } => {
-            local::restore_store(setup, file)?;
-            console.say(&format!("the store is restored from {}", file.display()));
+            let records = offline::restore(setup, file)?;
+            console.say(&format!("{records} records are restored from {}", file.display()));
         }
         StoreAction::Rebind { confirm: _ } => {
-            local::rebind_store(setup)?;
-            console.say("the store will belong to the cluster that the next start finds");
+            let previous = offline::rebind(setup).map_err(|why| match why {
+                Offline::InUse => Failure::new(Exit::Conflict, "store_locked", "the store is in use")
+                    .hint("stop the server first"),
+                Offline::Absent(failure) | Offline::Failed(failure) => failure,
+            })?;
+            let previous = previous.unwrap_or_else(|| "no cluster".to_owned());
+            console.say(&format!(
+                "the store belonged to {previous}; it will belong to the cluster that the next start finds"
+            ));
         }
         StoreAction::Info => {
-            let report = here_or_there(client, || local::store_info(setup), online_info)?;
+            let report = here_or_there(client, || offline::info(setup), online_info)?;
             console.show(format, &report, info_table)?;
         }
         StoreAction::Verify => {
-            let found = here_or_there(client, || local::verify_store(setup), online_verify)?;
+            let found = here_or_there(client, || offline::verify(setup), online_verify)?;
             console.show(format, &found, verification_table)?;
             if !found.problems.is_empty() {
                 return Ok(Exit::No);
@@ -57,7 +63,7 @@ pub fn run(
         StoreAction::Backup { file } => {
             let records = here_or_there(
                 client,
-                || local::backup_store(setup, file),
+                || offline::backup(setup, file),
                 async |connection| online_backup(connection, file).await,
             )?;
             console.say(&format!(
@@ -75,20 +81,26 @@ fn here_or_there<T>(
     here: impl FnOnce() -> Result<T, Offline>,
     there: impl AsyncFnOnce(&Connection) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
+    let mut absent = None;
     if client.server.is_none() {
         match here() {
             Ok(result) => return Ok(result),
             Err(Offline::Failed(failure)) => return Err(failure),
+            Err(Offline::Absent(failure)) => absent = Some(failure),
             Err(Offline::InUse) => {}
         }
     }
     let mut result = None;
-    super::ask(async {
+    let asked = super::ask(async {
         let connection = Connection::open(client)?;
         result = Some(there(&connection).await?);
         Ok(Exit::Done)
-    })?;
-    result.ok_or_else(|| Failure::failed("interrupted"))
+    });
+    match (asked, absent) {
+        (Ok(_), _) => result.ok_or_else(|| Failure::failed("interrupted")),
+        (Err(failure), Some(absent)) if failure.exit == Exit::Unreachable => Err(absent),
+        (Err(failure), _) => Err(failure),
+    }
 }
 
 async fn online_info(connection: &Connection) -> Result<StoreReport, Failure> {
@@ -103,80 +115,32 @@ async fn online_verify(connection: &Connection) -> Result<StoreVerification, Fai
     Ok(wire::store::parse_verification(connection.answer(call).await?))
 }
 
-/// Receives a copy into a file beside the target, verifies it, and only then gives it its name.
+/// Receives a copy, which is verified before it gets its name.
 async fn online_backup(connection: &Connection, file: &Path) -> Result<u64, Failure> {
     if file.exists() {
-        return Err(exists(file));
+        let path = file.to_owned();
+        return Err(BackupError::Exists { path }.into());
     }
-    let part = PartFile::create(file)?;
     let mut client = StoreServiceClient::new(connection.wire().await?);
     // The stream lasts as long as the store is large: no deadline.
-    let mut chunks = connection
-        .answer(client.backup(private_v1::BackupStoreRequest {}))
-        .await?;
-    let mut output = &part.file;
-    while let Some(chunk) = chunks
-        .message()
-        .await
-        .map_err(|status| connection.refused(status))?
-    {
-        output
-            .write_all(&chunk.data)
-            .map_err(|error| unwritable(file, &error))?;
+    let call = client.backup(private_v1::BackupStoreRequest {});
+    let chunks = connection.answer(call).await?;
+    let mut broken = None;
+    let chunks = chunks.map(|chunk| match chunk {
+        Ok(chunk) => Ok(bytes::Bytes::from(chunk.data)),
+        Err(status) => {
+            let failure = connection.refused(status);
+            let message = failure.message.clone();
+            broken = Some(failure);
+            Err(message)
+        }
+    });
+    let written = write_backup(chunks, file).await;
+    match (written, broken) {
+        (Ok(header), _) => Ok(header.records),
+        (Err(_), Some(failure)) => Err(failure),
+        (Err(error), None) => Err(error.into()),
     }
-    part.file.sync_all().map_err(|error| unwritable(file, &error))?;
-    let records = local::verify_backup(&part.path)?;
-    part.finish(file)?;
-    Ok(records)
-}
-
-/// A file that is removed again unless it is finished.
-struct PartFile {
-    path: PathBuf,
-    file: File,
-}
-
-impl PartFile {
-    fn create(target: &Path) -> Result<Self, Failure> {
-        let mut name = target.as_os_str().to_owned();
-        name.push(format!(".part-{}", std::process::id()));
-        let path = PathBuf::from(name);
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| unwritable(&path, &error))?;
-        Ok(Self { path, file })
-    }
-
-    fn finish(self, target: &Path) -> Result<(), Failure> {
-        // A link, unlike a rename, never replaces what appeared meanwhile.
-        fs::hard_link(&self.path, target).map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => exists(target),
-            _ => unwritable(target, &error),
-        })
-    }
-}
-
-impl Drop for PartFile {
-    fn drop(&mut self) {
-        // A leftover part is only untidy.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-fn exists(file: &Path) -> Failure {
-    Failure::new(
-        Exit::Conflict,
-        "exists",
-        format!("{} exists already", file.display()),
-    )
-    .hint("choose another name, or remove it first")
-}
-
-fn unwritable(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::failed(format!("{} cannot be written: {error}", file.display()))
 }
 
 fn info_table(report: &StoreReport) -> String {

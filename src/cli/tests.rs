@@ -864,3 +864,151 @@ fn a_closed_pipe_is_no_failure() {
     let outcome = freehold_until(&["status", "--server", &server.url()], 0);
     assert_eq!((outcome.exit, outcome.err.as_str()), (Exit::Done, ""));
 }
+
+#[test]
+fn the_configuration_is_checked_shown_and_explained() {
+    let outcome = freehold(&["config", "check", "--set", "store.path=/somewhere"]);
+    assert_eq!(outcome.exit, Exit::Done, "{}", outcome.err);
+    assert!(
+        outcome.out.starts_with("the configuration is valid\n"),
+        "{}",
+        outcome.out
+    );
+
+    let outcome = freehold(&["config", "check", "-o", "json", "--set", "store.pth=/somewhere"]);
+    assert_eq!(outcome.exit, Exit::BadInput);
+    assert_eq!(outcome.error()["code"], "config_invalid");
+    assert_eq!(outcome.error()["field"], "store.pth");
+    assert!(
+        outcome.error()["hint"].as_str().unwrap().contains("store.path"),
+        "{}",
+        outcome.err
+    );
+
+    let outcome = freehold(&["config", "show", "-o", "json", "--set", "store.path=/somewhere"]);
+    let document: Value = serde_json::from_str(&outcome.out).unwrap();
+    assert_eq!(document["store"]["path"], "/somewhere");
+
+    let outcome = freehold(&["config", "reference"]);
+    assert!(
+        outcome.out.contains("api.grpc.listen: 127.0.0.1:7070"),
+        "{}",
+        outcome.out
+    );
+    let outcome = freehold(&["config", "check", "--config", "/does/not/exist.yaml"]);
+    assert_eq!(outcome.exit, Exit::BadInput);
+}
+
+#[test]
+fn a_wrong_configuration_stops_every_command_that_reads_it() {
+    for words in [
+        &["serve"][..],
+        &["embedded"],
+        &["store", "info"],
+        &["store", "verify"],
+        &[],
+    ] {
+        let outcome = freehold(&[&["--set", "nonsense=1", "-o", "json"], words].concat());
+        assert_eq!(outcome.exit, Exit::BadInput, "{words:?}");
+        assert_eq!(outcome.error()["field"], "nonsense");
+    }
+}
+
+fn clock() -> Arc<crate::ports::clock::SystemClock> {
+    Arc::new(crate::ports::clock::SystemClock::start())
+}
+
+#[test]
+fn a_store_nobody_uses_is_looked_into_backed_up_and_restored() {
+    use crate::store::{Options, SledStore};
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let opened = SledStore::open(Options::at(&path, clock())).unwrap();
+    runtime.block_on(async {
+        opened.store.bind_cluster("uid-1", "embedded").await.unwrap();
+        opened.store.close().await.unwrap();
+    });
+    drop(opened);
+
+    let place = |path: &std::path::Path| format!("store.path={}", path.display());
+    let run = |path: &std::path::Path, words: &[&str]| {
+        freehold(&[&["store", "--set", &place(path)], words].concat())
+    };
+    let info = |path: &std::path::Path| -> Value {
+        let outcome = run(path, &["info", "-o", "json"]);
+        assert_eq!(outcome.exit, Exit::Done, "{}", outcome.err);
+        serde_json::from_str(&outcome.out).unwrap()
+    };
+    assert_eq!(info(&path)["cluster_uid"], "uid-1");
+    let outcome = run(&path, &["verify", "-o", "json"]);
+    assert_eq!((outcome.exit, outcome.err.as_str()), (Exit::Done, ""));
+
+    let file = directory.path().join("backup");
+    let file_name = file.to_str().unwrap();
+    assert_eq!(run(&path, &["backup", file_name]).exit, Exit::Done);
+    assert_eq!(
+        run(&path, &["backup", file_name]).exit,
+        Exit::Conflict,
+        "a backup is never replaced"
+    );
+    assert_eq!(
+        run(&path, &["restore", file_name]).exit,
+        Exit::Conflict,
+        "a store is never replaced"
+    );
+    let copy = directory.path().join("copy");
+    let outcome = run(&copy, &["restore", file_name]);
+    assert_eq!(outcome.exit, Exit::Done, "{}", outcome.err);
+    assert_eq!(info(&copy)["cluster_uid"], "uid-1");
+
+    let outcome = run(&copy, &["rebind", "--confirm"]);
+    assert_eq!(outcome.exit, Exit::Done, "{}", outcome.err);
+    assert!(outcome.err.contains("embedded (uid-1)"), "{}", outcome.err);
+    assert_eq!(info(&copy)["cluster_uid"], Value::Null);
+
+    let missing = directory.path().join("nothing");
+    assert_eq!(
+        run(&copy, &["restore", missing.to_str().unwrap()]).exit,
+        Exit::Conflict
+    );
+    assert_eq!(
+        run(
+            &directory.path().join("new"),
+            &["restore", missing.to_str().unwrap()]
+        )
+        .exit,
+        Exit::NotFound
+    );
+    std::fs::write(&file, "garbage").unwrap();
+    let empty = directory.path().join("empty");
+    assert_eq!(run(&empty, &["restore", file_name]).exit, Exit::BadInput);
+}
+
+#[test]
+fn a_store_in_use_or_absent_is_told_apart_and_left_alone() {
+    use super::offline::{self, Offline};
+    use crate::store::{Options, SledStore};
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    let setup = |path: &std::path::Path| local::Setup {
+        sets: vec![format!("store.path={}", path.display())],
+        ..local::Setup::default()
+    };
+    for absent in [
+        offline::info(&setup(&path)).err(),
+        offline::backup(&setup(&path), &path).err(),
+    ] {
+        assert!(matches!(absent, Some(Offline::Absent(failure)) if failure.exit == Exit::NotFound));
+    }
+    assert!(!path.exists(), "looking for a store makes none");
+    let opened = SledStore::open(Options::at(&path, clock())).unwrap();
+    assert_eq!(offline::info(&setup(&path)).err(), Some(Offline::InUse));
+    assert_eq!(offline::rebind(&setup(&path)).err(), Some(Offline::InUse));
+    let outcome = freehold(&["store", "rebind", "--confirm", "--set", &setup(&path).sets[0]]);
+    assert_eq!(outcome.exit, Exit::Conflict);
+    drop(opened);
+}
