@@ -5,18 +5,14 @@ use k8s_openapi::{
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{
-    api::{
-        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Preconditions,
-        PropagationPolicy,
-    },
-    core::ErrorResponse,
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Preconditions, PropagationPolicy,
 };
 
 use super::*;
 use crate::sim::objects::Deletion;
 
-type Status = ErrorResponse;
+type Status = kube::core::Status;
 
 #[tokio::test(start_paused = true)]
 async fn a_stale_update_is_a_conflict_and_so_is_another_uid() {
@@ -672,4 +668,125 @@ async fn bodies_may_be_yaml_and_neither_protobuf_nor_nonsense_nor_huge() {
     assert_eq!(code(b"[]".to_vec()).await, 400);
     assert_eq!(code(b"{\"metadata\": 5}".to_vec()).await, 400);
     assert_eq!(code(vec![b' '; 4 * 1024 * 1024]).await, 413);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_without_a_class_gets_the_default_one() {
+    use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
+    let world = world();
+    for (name, default) in [("beta1", "false"), ("beta2", "true")] {
+        let class = json!({"metadata": {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": default}},
+            "provisioner": "x"});
+        world
+            .all::<StorageClass>()
+            .create(&params(), &typed(class))
+            .await
+            .unwrap();
+    }
+    let claim = |name: &str, class: Value| -> PersistentVolumeClaim {
+        let mut claim = json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}});
+        if !class.is_null() {
+            claim["spec"]["storageClassName"] = class;
+        }
+        typed(claim)
+    };
+    let claims = world.here::<PersistentVolumeClaim>();
+    let made = claims
+        .create(&params(), &claim("a", Value::Null))
+        .await
+        .unwrap()
+        .spec
+        .unwrap();
+    assert_eq!(made.storage_class_name.as_deref(), Some("beta2"));
+    assert_eq!(made.volume_mode.as_deref(), Some("Filesystem"));
+    let made = claims
+        .create(&params(), &claim("b", json!("beta1")))
+        .await
+        .unwrap()
+        .spec
+        .unwrap();
+    assert_eq!(made.storage_class_name.as_deref(), Some("beta1"));
+    let larger = Patch::Merge(json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}));
+    claims.patch("b", &PatchParams::default(), &larger).await.unwrap();
+    let moved = Patch::Merge(json!({"spec": {"storageClassName": "beta2"}}));
+    assert_eq!(
+        status(claims.patch("b", &PatchParams::default(), &moved).await).code,
+        422
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn hostile_objects_are_refused_and_never_a_panic() {
+    let world = world();
+    let odd = [
+        json!(5),
+        json!("x"),
+        json!([]),
+        json!([1, "a", null]),
+        json!({"a": {"b": []}}),
+        json!(true),
+    ];
+    let plurals = [
+        "pods",
+        "services",
+        "namespaces",
+        "persistentvolumeclaims",
+        "secrets",
+        "nodes",
+        "configmaps",
+    ];
+    for plural in plurals {
+        let path = match plural {
+            "namespaces" | "nodes" => format!("/api/v1/{plural}"),
+            _ => format!("/api/v1/namespaces/default/{plural}"),
+        };
+        for value in &odd {
+            for field in ["spec", "status", "metadata", "data", "type", "stringData"] {
+                let mut body = json!({"metadata": {"name": "odd"}});
+                body[field] = value.clone();
+                let made = world.raw("POST", &path, body.clone()).await;
+                let patch = "application/merge-patch+json";
+                let status = format!("{path}/odd/status");
+                let named = format!("{path}/odd");
+                for kind in [patch, "application/strategic-merge-patch+json"] {
+                    world.raw_as("PATCH", &named, kind, body.clone()).await.ok();
+                }
+                let apply = format!("{named}?fieldManager=m&force=true");
+                let mut intent = body.clone();
+                intent["apiVersion"] = json!("v1");
+                intent["kind"] = json!("Odd");
+                world
+                    .raw_as("PATCH", &apply, "application/apply-patch+yaml", intent)
+                    .await
+                    .ok();
+                world.raw_as("PATCH", &status, patch, body).await.ok();
+                if made.is_ok() {
+                    world
+                        .raw("DELETE", &named, json!({"gracePeriodSeconds": 0}))
+                        .await
+                        .unwrap();
+                    let empty = json!({"metadata": {"name": "odd"}});
+                    world.raw("PUT", &format!("{named}/finalize"), empty).await.ok();
+                }
+            }
+        }
+    }
+    let nested = json!({"spec": {"ports": ["x", 5, null, {"port": "y"}], "type": "NodePort"}, "metadata": {"name": "odd"}});
+    assert_eq!(
+        world
+            .raw("POST", "/api/v1/namespaces/default/services", nested)
+            .await
+            .unwrap_err()
+            .code,
+        422
+    );
+    world
+        .raw(
+            "GET",
+            "/api/v1/pods?watch=1&timeoutSeconds=18446744073709551615&resourceVersion=x",
+            Value::Null,
+        )
+        .await
+        .unwrap_err();
 }
