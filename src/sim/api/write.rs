@@ -18,6 +18,7 @@ use crate::sim::objects::{
 };
 
 const NAMESPACES: Resource = Resource::new("", "namespaces");
+const CLASSES: Resource = Resource::new("storage.k8s.io", "storageclasses");
 
 /// Answers a create.
 pub fn create(call: &Call, mut object: Value) -> Result<Response, Refusal> {
@@ -233,6 +234,18 @@ fn check_type(kind: &Kind, object: &mut Value) -> Result<(), Refusal> {
     if !metadata.is_object() {
         return Err(Refusal::bad_request("metadata must be an object"));
     }
+    // Everything after this may rely on it.
+    for field in ["spec", "status"] {
+        let shaped = map
+            .get(field)
+            .is_none_or(|value| value.is_object() || value.is_null());
+        if !shaped && !kind.custom {
+            return Err(Refusal::bad_request(format!(
+                "{} in version \"{}\" cannot be handled as a {}: {field} must be an object",
+                kind.kind, kind.version, kind.kind
+            )));
+        }
+    }
     Ok(())
 }
 
@@ -304,6 +317,8 @@ fn begin(state: &State, kind: &Kind, object: Value) -> Result<Value, Refusal> {
         defaults::admit_pod(&mut object);
     } else if kind.is("", "namespaces") {
         defaults::admit_namespace(&mut object);
+    } else if kind.is("", "persistentvolumeclaims") {
+        defaults::admit_claim(&mut object, state.each(&CLASSES, None).map(AsRef::as_ref));
     } else if kind.is("apiextensions.k8s.io", "customresourcedefinitions") {
         definitions::establish(&mut object, state.now());
     }
@@ -329,26 +344,25 @@ fn complete(state: &State, call: &Call, before: &Value, wanted: Value) -> Result
             wanted[field] = value.clone();
         }
     }
-    let after = match call.place.subresource.as_str() {
-        "status" => {
-            let mut after = before.clone();
-            set_or_remove(&mut after, "status", wanted.get("status"));
-            return Ok(after);
-        }
-        _ if kind.status => {
-            set_or_remove(&mut wanted, "status", before.get("status"));
-            wanted
-        }
-        _ => wanted,
-    };
-    let mut after = after;
+    if call.place.subresource == "status" {
+        let mut after = before.clone();
+        set_or_remove(&mut after, "status", wanted.get("status"));
+        return Ok(after);
+    }
+    if kind.status {
+        set_or_remove(&mut wanted, "status", before.get("status"));
+    }
+    let mut after = wanted;
     carry_over(kind, before, &mut after);
     defaults::fill(kind, &mut after);
     if kind.is("apiextensions.k8s.io", "customresourcedefinitions") {
         definitions::establish(&mut after, state.now());
     }
     validation::check(kind, &after)?;
-    validation::check_update(kind, before, &after)?;
+    // What was stored past the API may lack defaults; filling them in is no change.
+    let mut base = before.clone();
+    defaults::fill(kind, &mut base);
+    validation::check_update(kind, &base, &after)?;
     check_finalizers(kind, before, &after)?;
     if kind.is("", "services") {
         after["metadata"]["uid"] = before["metadata"]["uid"].clone();
