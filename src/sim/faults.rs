@@ -85,7 +85,7 @@ pub enum BadFault {
         probability: f64,
     },
     /// The delay cannot be read.
-    #[error("delay `{delay}` is not a duration: write it as `250ms`, `2s` or `1m`")]
+    #[error("delay `{delay}` is not a duration of up to a day: write it as `250ms`, `2s` or `1m`")]
     Delay {
         /// As given.
         delay: String,
@@ -105,6 +105,8 @@ pub enum BadFault {
         kind: &'static str,
     },
 }
+
+const LONGEST_DELAY: Duration = Duration::from_secs(24 * 3600);
 
 const VERBS: [&str; 8] = [
     "get",
@@ -190,7 +192,11 @@ impl Fault {
         let Some(text) = &self.delay else { return Ok(None) };
         let bad = || BadFault::Delay { delay: text.clone() };
         let span: jiff::SignedDuration = text.parse().map_err(|_| bad())?;
-        Duration::try_from(span).map(Some).map_err(|_| bad())
+        let delay = Duration::try_from(span).map_err(|_| bad())?;
+        if delay > LONGEST_DELAY {
+            return Err(bad());
+        }
+        Ok(Some(delay))
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod history;
 mod identity;
+mod life;
 mod refusal;
 mod state;
 #[cfg(test)]

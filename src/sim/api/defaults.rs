@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::kinds::Kind;
-use crate::sim::objects::timestamp;
+use crate::sim::objects::{metadata_text, timestamp};
 
 /// Sets a field that is not there.
 fn default(map: &mut Map<String, Value>, field: &str, value: impl FnOnce() -> Value) {
@@ -356,7 +356,7 @@ fn service(value: &mut Value) {
 }
 
 fn namespace(value: &mut Value) {
-    let name = crate::sim::objects::metadata_text(value, "name").to_owned();
+    let name = metadata_text(value, "name").to_owned();
     let Some(map) = value.as_object_mut() else { return };
     if let Some(labels) = ensure(map, "metadata").and_then(|metadata| ensure(metadata, "labels"))
         && !name.is_empty()
@@ -370,6 +370,28 @@ pub fn admit_namespace(value: &mut Value) {
     let Some(map) = value.as_object_mut() else { return };
     if let Some(spec) = ensure(map, "spec") {
         spec.insert("finalizers".to_owned(), json!(["kubernetes"]));
+    }
+}
+
+/// A new claim that names no class gets the default one; of several, the newest.
+pub fn admit_claim<'a>(claim: &mut Value, classes: impl Iterator<Item = &'a Value>) {
+    let Some(spec) = object(claim, "spec") else { return };
+    if spec.contains_key("storageClassName") {
+        return;
+    }
+    let is_default = |class: &&Value| {
+        let annotations = class.pointer("/metadata/annotations");
+        let mark = annotations.and_then(|all| all.get("storageclass.kubernetes.io/is-default-class"));
+        mark.and_then(Value::as_str) == Some("true")
+    };
+    let newest = classes.filter(is_default).max_by(|a, b| {
+        let made = |class: &Value| metadata_text(class, "creationTimestamp").to_owned();
+        // Of the same age the first by name.
+        let name = |class: &Value| std::cmp::Reverse(metadata_text(class, "name").to_owned());
+        (made(a), name(a)).cmp(&(made(b), name(b)))
+    });
+    if let Some(class) = newest {
+        spec.insert("storageClassName".to_owned(), json!(metadata_text(class, "name")));
     }
 }
 

@@ -18,7 +18,7 @@ pub fn version() -> Value {
         "major": "1",
         "minor": "34",
         "gitVersion": "v1.34.1+freehold",
-        "gitCommit": crate::REVISION,
+        "gitCommit": env!("FREEHOLD_REVISION"),
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "rust",

@@ -148,8 +148,7 @@ pub fn apply(
     force: bool,
     writer: &Writer,
 ) -> Result<Value, Refusal> {
-    let mut intent = intent.clone();
-    drop_nulls(&mut intent);
+    let intent = within_endpoint(kind, intent, &writer.subresource);
     let applied = fields_of(kind.custom, &intent).ownable(&writer.subresource, kind.status);
     let mut entries = parse(live);
     if entries.is_empty() && !live.is_null() {
@@ -211,14 +210,19 @@ pub fn apply(
 /// Removes what the manager applied before, applies no longer, and nobody else owns.
 fn prune(kind: &Kind, merged: &mut Value, last: &FieldSet, applied: &FieldSet, others: &[Entry]) {
     let abandoned = last.difference(applied);
-    // Deepest first, so that an item goes only after everything in it has gone.
-    for path in abandoned.iter().rev() {
+    let mut gone: Vec<&[String]> = Vec::new();
+    // Outermost first: an item that goes takes everything in it along, defaults included.
+    for path in abandoned.iter() {
+        if gone.iter().any(|outer| path.starts_with(outer)) {
+            continue;
+        }
         let still_owned = applied.has_below(path)
             || others
                 .iter()
                 .any(|entry| entry.fields.has(path) || entry.fields.has_below(path));
         if !still_owned && !is_key_of_kept_item(path, applied, others) {
             remove(kind.custom, merged, path);
+            gone.push(path);
         }
     }
 }
@@ -274,6 +278,20 @@ fn merge<'a>(custom: bool, target: &mut Value, intent: &'a Value, names: &mut Ve
         }
         _ => target.clone_from(intent),
     }
+}
+
+/// The part of an intent that this endpoint writes at all.
+fn within_endpoint(kind: &Kind, intent: &Value, subresource: &str) -> Value {
+    let mut intent = intent.clone();
+    drop_nulls(&mut intent);
+    if let Some(map) = intent.as_object_mut() {
+        if subresource == "status" {
+            map.retain(|field, _| field == "status");
+        } else if kind.status {
+            map.remove("status");
+        }
+    }
+    intent
 }
 
 fn drop_nulls(value: &mut Value) {

@@ -34,6 +34,9 @@ const POD_COLUMNS: &[Column] = &[
     ("Readiness Gates", "string", 1),
 ];
 
+/// What stands in the columns.
+type Cells = fn(&Value, Timestamp) -> Value;
+
 const PLAIN_COLUMNS: &[Column] = &[("Name", "string", 0), ("Age", "date", 0)];
 
 /// The table of some objects.
@@ -43,7 +46,7 @@ pub fn render<'a>(
     objects: impl Iterator<Item = &'a Value>,
     metadata: &Value,
 ) -> Value {
-    let (columns, cells): (&[Column], fn(&Value, Timestamp) -> Value) = match kind.plural.as_ref() {
+    let (columns, cells): (&[Column], Cells) = match kind.plural.as_ref() {
         "nodes" if !kind.custom => (NODE_COLUMNS, node_cells),
         "pods" if !kind.custom => (POD_COLUMNS, pod_cells),
         _ => (PLAIN_COLUMNS, plain_cells),

@@ -179,7 +179,10 @@ fn identity(claims: &Claims) -> Identity {
 /// Answers a request for a token of a service account.
 pub fn request(call: &Call, body: &Value) -> Result<Response, Refusal> {
     let account = super::find(call)?;
-    let spec = body.get("spec").cloned().unwrap_or_default();
+    let spec = match body.get("spec") {
+        Some(spec) if spec.is_object() => spec.clone(),
+        _ => json!({}),
+    };
     let seconds = spec
         .get("expirationSeconds")
         .and_then(Value::as_i64)
@@ -230,9 +233,7 @@ pub fn request(call: &Call, body: &Value) -> Result<Response, Refusal> {
         },
     };
     claims.jti = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, &answer::to_bytes(&claims)?).to_string();
-    let mut answer = body.clone();
-    answer["kind"] = json!("TokenRequest");
-    answer["apiVersion"] = json!("authentication.k8s.io/v1");
+    let mut answer = json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": spec});
     answer["spec"]["audiences"] = json!(audiences);
     answer["spec"]["expirationSeconds"] = json!(seconds);
     answer["metadata"] = json!({"name": call.place.name, "namespace": call.place.namespace,

@@ -226,7 +226,7 @@ fn check_pod_spec(spec: &Value, at: &str, causes: &mut Vec<Cause>) {
                 format!("Duplicate value: \"{name}\""),
             ));
         }
-        if container.get("image").is_none_or(|image| image == "") && at != "spec" {
+        if container.get("image").is_none_or(|image| image == "") {
             causes.push(Cause::required(format!("{at}.containers[{index}].image"), ""));
         }
     }

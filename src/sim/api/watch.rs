@@ -24,6 +24,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long a watch lives that does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
+/// How long a watch may live at most.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
 /// How many of the first objects are written at once.
 const CHUNK: usize = 64;
 
@@ -37,7 +40,7 @@ pub fn watch(call: &Call) -> Result<Response, Refusal> {
         .query
         .number::<u64>("timeoutSeconds")?
         .filter(|seconds| *seconds > 0);
-    let timeout = timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+    let timeout = timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs).min(LONGEST);
 
     let lists_first = initial.unwrap_or(matches!(version, None | Some(0)));
     let namespace = (!call.place.namespace.is_empty()).then_some(call.place.namespace.as_str());

@@ -18,6 +18,7 @@ use crate::sim::objects::{
 };
 
 const NAMESPACES: Resource = Resource::new("", "namespaces");
+const CLASSES: Resource = Resource::new("storage.k8s.io", "storageclasses");
 
 /// Answers a create.
 pub fn create(call: &Call, mut object: Value) -> Result<Response, Refusal> {
@@ -233,6 +234,18 @@ fn check_type(kind: &Kind, object: &mut Value) -> Result<(), Refusal> {
     if !metadata.is_object() {
         return Err(Refusal::bad_request("metadata must be an object"));
     }
+    // Everything after this may rely on it.
+    for field in ["spec", "status"] {
+        let shaped = map
+            .get(field)
+            .is_none_or(|value| value.is_object() || value.is_null());
+        if !shaped && !kind.custom {
+            return Err(Refusal::bad_request(format!(
+                "{} in version \"{}\" cannot be handled as a {}: {field} must be an object",
+                kind.kind, kind.version, kind.kind
+            )));
+        }
+    }
     Ok(())
 }
 
@@ -304,6 +317,8 @@ fn begin(state: &State, kind: &Kind, object: Value) -> Result<Value, Refusal> {
         defaults::admit_pod(&mut object);
     } else if kind.is("", "namespaces") {
         defaults::admit_namespace(&mut object);
+    } else if kind.is("", "persistentvolumeclaims") {
+        defaults::admit_claim(&mut object, state.each(&CLASSES, None).map(AsRef::as_ref));
     } else if kind.is("apiextensions.k8s.io", "customresourcedefinitions") {
         definitions::establish(&mut object, state.now());
     }
