@@ -1,6 +1,6 @@
 //! The whole cluster as its users have it: through a client in the process, over HTTPS, over restarts.
 
-use std::{collections::BTreeMap, os::unix::fs::PermissionsExt, time::Duration};
+use std::{collections::BTreeMap, os::unix::fs::PermissionsExt};
 
 use futures::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::{
@@ -363,6 +363,23 @@ async fn a_thousand_nodes_start_and_carry_pods() {
     let deployments: Kube<Deployment> = Kube::default_namespaced(embedded.client());
     deployments.create(&PostParams::default(), &web()).await.unwrap();
     running(&embedded.client()).await;
+}
+
+#[tokio::test]
+async fn five_thousand_nodes_start_are_remembered_and_start_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = || Options {
+        persist: Some(directory.path().to_owned()),
+        ..real(5000, 0.0)
+    };
+    for clean in [None, Some(true)] {
+        let embedded = Embedded::start(options()).await.unwrap();
+        assert_eq!(embedded.recovered().map(|recovered| recovered.clean), clean);
+        let nodes: Kube<Node> = Kube::all(embedded.client());
+        let page = nodes.list(&ListParams::default().limit(10)).await.unwrap();
+        assert_eq!(page.metadata.remaining_item_count, Some(4990));
+        embedded.stop().await;
+    }
 }
 
 /// A client from a kubeconfig, as kubectl would read it.
