@@ -344,26 +344,25 @@ fn complete(state: &State, call: &Call, before: &Value, wanted: Value) -> Result
             wanted[field] = value.clone();
         }
     }
-    let after = match call.place.subresource.as_str() {
-        "status" => {
-            let mut after = before.clone();
-            set_or_remove(&mut after, "status", wanted.get("status"));
-            return Ok(after);
-        }
-        _ if kind.status => {
-            set_or_remove(&mut wanted, "status", before.get("status"));
-            wanted
-        }
-        _ => wanted,
-    };
-    let mut after = after;
+    if call.place.subresource == "status" {
+        let mut after = before.clone();
+        set_or_remove(&mut after, "status", wanted.get("status"));
+        return Ok(after);
+    }
+    if kind.status {
+        set_or_remove(&mut wanted, "status", before.get("status"));
+    }
+    let mut after = wanted;
     carry_over(kind, before, &mut after);
     defaults::fill(kind, &mut after);
     if kind.is("apiextensions.k8s.io", "customresourcedefinitions") {
         definitions::establish(&mut after, state.now());
     }
     validation::check(kind, &after)?;
-    validation::check_update(kind, before, &after)?;
+    // What was stored past the API may lack defaults; filling them in is no change.
+    let mut base = before.clone();
+    defaults::fill(kind, &mut base);
+    validation::check_update(kind, &base, &after)?;
     check_finalizers(kind, before, &after)?;
     if kind.is("", "services") {
         after["metadata"]["uid"] = before["metadata"]["uid"].clone();

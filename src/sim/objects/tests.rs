@@ -200,3 +200,30 @@ async fn every_change_of_every_resource_can_be_followed_in_order() {
         .await;
     assert_eq!(seen, (2..602).collect::<Vec<u64>>());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_shares_the_objects_and_one_of_the_past_is_as_it_was() {
+    let objects = Objects::new(options(100));
+    for name in ["a", "b"] {
+        objects.create(&MAPS, object(name)).unwrap();
+    }
+    let then = objects.list(&MAPS, None);
+    assert!(Arc::ptr_eq(
+        &then.items[0],
+        &objects.get(&MAPS, "default", "a").unwrap()
+    ));
+    objects
+        .delete(&MAPS, "default", "a", Deletion::default())
+        .unwrap();
+    objects.create(&MAPS, object("aa")).unwrap();
+    objects.create(&MAPS, object("a")).unwrap();
+    let again = objects.list_at(&MAPS, Some("default"), then.revision).unwrap();
+    assert_eq!(again.items, then.items);
+    assert!(
+        objects
+            .list_at(&MAPS, Some("elsewhere"), then.revision)
+            .unwrap()
+            .items
+            .is_empty()
+    );
+}

@@ -790,3 +790,27 @@ async fn hostile_objects_are_refused_and_never_a_panic() {
         .await
         .unwrap_err();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_a_controller_stored_without_defaults_can_be_let_go_through_the_api() {
+    let world = world();
+    let bare = json!({"metadata": {"name": "p", "namespace": "default"}, "spec": {"schedulingGates": [{"name": "g"}],
+        "containers": [{"name": "web", "image": "nginx"}]}, "status": {"phase": "Pending"}});
+    world
+        .api
+        .objects
+        .create(&Resource::new("", "pods"), bare)
+        .unwrap();
+    let free = Patch::Strategic(
+        json!({"spec": {"schedulingGates": [{"name": "g", "$patch": "delete"}], "nodeSelector": {"a": "b"}}}),
+    );
+    let after = world
+        .here::<Pod>()
+        .patch("p", &PatchParams::default(), &free)
+        .await
+        .unwrap()
+        .spec
+        .unwrap();
+    assert_eq!(after.scheduling_gates.unwrap_or_default().len(), 0);
+    assert_eq!(after.restart_policy.as_deref(), Some("Always"));
+}
