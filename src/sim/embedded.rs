@@ -14,6 +14,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use thiserror::Error;
@@ -37,6 +38,9 @@ use crate::ports::clock::Clock;
 
 /// How many changes are remembered for watches, per resource and over all.
 const HISTORY: usize = 8192;
+
+/// How long controllers that failed rest.
+const BEFORE_ANEW: Duration = Duration::from_secs(1);
 
 /// What an embedded cluster is made with.
 #[derive(Clone, Debug)]
@@ -199,14 +203,17 @@ impl Embedded {
         };
         let root_ca = credentials.ca_for_namespaces();
         let stop = CancellationToken::new();
-        let world = World::new(WorldOptions {
-            objects,
-            clock,
-            pace,
-            seed: options.seed,
-            root_ca,
-        });
-        let world = tokio::spawn(world.run(stop.clone()));
+        let world = live(
+            WorldOptions {
+                objects,
+                clock,
+                pace,
+                seed: options.seed,
+                root_ca,
+            },
+            stop.clone(),
+        );
+        let world = tokio::spawn(world);
         let router = keeper::after_writing(api::router(api.clone()), kept.clone());
         let transport = Transport::new(router);
         Ok(Self {
@@ -283,6 +290,17 @@ impl Embedded {
         for failure in [world, keeper].into_iter().filter_map(Result::err) {
             tracing::error!(%failure, "a task of the embedded cluster did not end in order");
         }
+    }
+}
+
+/// Runs the controllers, and starts them anew should one of them ever panic: they look at everything again.
+async fn live(options: WorldOptions, stop: CancellationToken) {
+    while let Err(failure) = tokio::spawn(World::new(options.clone()).run(stop.clone())).await {
+        tracing::error!(%failure, "the embedded cluster's controllers failed and start anew");
+        if stop.is_cancelled() {
+            return;
+        }
+        tokio::time::sleep(BEFORE_ANEW).await;
     }
 }
 

@@ -275,10 +275,10 @@ impl Gpu {
             label("amd.com/gpu.vram", format!("{}G", bytes / (1 << 30)));
             label("feature.node.kubernetes.io/pci-1002.present", "true".into());
         }
-        label(
-            &format!("freehold.dev/sample-gpu.{}.{}", self.vendor, self.device_id),
-            self.interface.clone(),
-        );
+        if !self.device_id.is_empty() {
+            let key = format!("freehold.dev/sample-gpu.{}.{}", self.vendor, self.device_id);
+            label(&key, self.interface.clone());
+        }
     }
 }
 

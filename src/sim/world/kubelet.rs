@@ -4,20 +4,26 @@
 //! `missing` or `notfound` cannot be pulled. Pods that are not restarted run a few seconds and succeed.
 //! A node that is not ready has a silent kubelet: nothing happens to its pods until it is back.
 
+mod addresses;
+mod statuses;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
     time::Duration,
 };
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use self::{
+    addresses::{host_address, pod_address},
+    statuses::{Behaviour, answer, behaviour, first_run, gates_are_open, initialized, unready},
+};
 use super::{
     World,
-    document::{Key, at, condition, digest, flag, integer, is_terminating, list, set, set_condition, text},
+    document::{Key, at, condition, integer, is_terminating, list, set, set_condition, text},
     pods::{is_finished, is_ready},
-    resources::{CLAIMS, NODES, PODS},
+    resources::{CLAIMS, PODS},
     routes::Work,
 };
 use crate::sim::objects::Deletion;
@@ -52,25 +58,6 @@ struct Due {
     uid: String,
     stage: Stage,
     at: Instant,
-}
-
-/// How a container behaves, by its image's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Behaviour {
-    Runs,
-    Crashes,
-    CannotBePulled,
-}
-
-fn behaviour(container: &Value) -> Behaviour {
-    let image = text(container, "image");
-    if image.contains("missing") || image.contains("notfound") {
-        Behaviour::CannotBePulled
-    } else if image.contains("crash") || image.starts_with("fail/") || image.contains("/fail/") {
-        Behaviour::Crashes
-    } else {
-        Behaviour::Runs
-    }
 }
 
 pub(super) fn reconcile(world: &mut World, key: &Key) {
@@ -349,75 +336,6 @@ fn tell_of_failures(world: &mut World, pod: &Value) {
     }
 }
 
-/// A container's status after its first start.
-fn first_run(pod: &Value, container: &Value, restarts: bool, now: &str) -> Value {
-    let (name, image) = (text(container, "name"), text(container, "image"));
-    let mut status = json!({"name": name, "image": image, "imageID": "", "ready": false, "started": false,
-        "restartCount": 0, "lastState": {}});
-    let id = format!(
-        "containerd://{}",
-        digest(&[text(pod, "metadata.uid").as_bytes(), name.as_bytes()])
-    );
-    match behaviour(container) {
-        Behaviour::CannotBePulled => {
-            let message = format!("Back-off pulling image \"{image}\"");
-            set(
-                &mut status,
-                "state",
-                json!({"waiting": {"reason": "ImagePullBackOff", "message": message}}),
-            );
-        }
-        Behaviour::Crashes => {
-            let died = json!({"terminated": {"exitCode": 1, "reason": "Error", "startedAt": now, "finishedAt": now, "containerID": id}});
-            if restarts {
-                set(&mut status, "lastState", died);
-                set(&mut status, "restartCount", json!(1));
-                set(&mut status, "state", crash_loop(pod, name));
-            } else {
-                set(&mut status, "state", died);
-            }
-        }
-        Behaviour::Runs => {
-            set(
-                &mut status,
-                "imageID",
-                json!(format!(
-                    "{image}@sha256:{:064x}",
-                    crc32fast::hash(image.as_bytes())
-                )),
-            );
-            set(&mut status, "containerID", json!(id));
-            set(&mut status, "started", json!(true));
-            set(&mut status, "state", json!({"running": {"startedAt": now}}));
-        }
-    }
-    status
-}
-
-fn crash_loop(pod: &Value, container: &str) -> Value {
-    let message = format!(
-        "back-off restarting failed container={container} pod={}",
-        text(pod, "metadata.name")
-    );
-    json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
-}
-
-/// An init container's status once the pod runs: done, or running beside it when it is a sidecar.
-fn initialized(pod: &Value, container: &Value, now: &str) -> Value {
-    let sidecar = text(container, "restartPolicy") == "Always";
-    let mut status = first_run(pod, container, true, now);
-    set(&mut status, "ready", json!(true));
-    if !sidecar {
-        set(&mut status, "started", json!(false));
-        set(
-            &mut status,
-            "state",
-            json!({"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}),
-        );
-    }
-    status
-}
-
 /// A container that keeps dying died once more.
 fn restart(world: &mut World, key: &Key) {
     let now = world.now();
@@ -467,88 +385,4 @@ fn finish(world: &mut World, key: &Key, pod: &Value) {
             set_condition(pod, kind, "False", "PodCompleted", "", &now);
         }
     });
-}
-
-/// The pod answers: every running container is ready.
-fn answer(pod: &mut Value, now: &str) {
-    let statuses = pod
-        .get_mut("status")
-        .and_then(|status| status.get_mut("containerStatuses"));
-    let mut all = true;
-    for status in statuses.and_then(Value::as_array_mut).into_iter().flatten() {
-        let running = at(status, "state.running").is_some();
-        all &= running;
-        set(status, "ready", json!(running));
-    }
-    for kind in ["Ready", "ContainersReady"] {
-        if all {
-            set_condition(pod, kind, "True", "", "", now);
-        } else {
-            let message = unready(pod);
-            set_condition(pod, kind, "False", "ContainersNotReady", &message, now);
-        }
-    }
-}
-
-fn unready(pod: &Value) -> String {
-    let names: Vec<&str> = list(pod, "spec.containers")
-        .iter()
-        .map(|container| text(container, "name"))
-        .collect();
-    format!("containers with unready status: [{}]", names.join(" "))
-}
-
-/// Whether every readiness gate of the pod is met.
-fn gates_are_open(pod: &Value) -> bool {
-    list(pod, "spec.readinessGates")
-        .iter()
-        .all(|gate| condition(pod, text(gate, "conditionType")) == "True")
-}
-
-fn host_address(world: &World, node: &str) -> String {
-    let node = world.get(&NODES, &Key::new("", node));
-    let addresses = node
-        .as_ref()
-        .map_or(&[][..], |node| list(node, "status.addresses"));
-    let internal = addresses
-        .iter()
-        .find(|address| text(address, "type") == "InternalIP");
-    internal
-        .map_or("192.0.2.1", |address| text(address, "address"))
-        .to_owned()
-}
-
-/// The first free address of the node's range.
-fn pod_address(world: &World, key: &Key, pod: &Value) -> String {
-    let name = text(pod, "spec.nodeName");
-    if flag(pod, "spec.hostNetwork") {
-        return host_address(world, name);
-    }
-    let own = text(pod, "status.podIP");
-    if !own.is_empty() {
-        return own.to_owned();
-    }
-    let node = world.get(&NODES, &Key::new("", name));
-    let range = node.as_ref().map_or("", |node| text(node, "spec.podCIDR"));
-    let base = range
-        .split('/')
-        .next()
-        .and_then(|address| address.parse::<Ipv4Addr>().ok());
-    // A node made by hand has no range: one is made of its name.
-    let base = base.unwrap_or_else(|| {
-        let [_, _, third, fourth] = crc32fast::hash(name.as_bytes()).to_be_bytes();
-        Ipv4Addr::new(10, 192 + third % 32, fourth, 0)
-    });
-    let others = world.index.pods_on(name);
-    let taken: BTreeSet<String> = others
-        .iter()
-        .filter(|other| *other != key)
-        .filter_map(|other| world.get(&PODS, other))
-        .map(|pod| text(&pod, "status.podIP").to_owned())
-        .collect();
-    let first = u32::from(base).saturating_add(2);
-    let mut candidates = (0..1022).map(|offset| Ipv4Addr::from(first.saturating_add(offset)).to_string());
-    candidates
-        .find(|address| !taken.contains(address))
-        .unwrap_or_else(|| base.to_string())
 }
