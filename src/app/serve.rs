@@ -104,8 +104,10 @@ pub fn run_embedded(config: &Config, mut announce: impl FnMut(&str)) -> Result<(
     super::logging::start(&config.log);
     // An error means that it was installed before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Runtime)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(ServeError::Runtime)?;
     runtime.block_on(async {
         let mut signals = Signals::listen()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());

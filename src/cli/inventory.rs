@@ -65,7 +65,11 @@ fn summary(inventory: &Inventory) -> String {
     );
     let disk = total(|node| node.ephemeral_storage.quantity);
     facts.fact("ephemeral storage", format!("{} free", free_of(&disk, size)));
-    let mut resources: Vec<&String> = inventory.nodes.iter().flat_map(|node| node.gpu.resources.keys()).collect();
+    let mut resources: Vec<&String> = inventory
+        .nodes
+        .iter()
+        .flat_map(|node| node.gpu.resources.keys())
+        .collect();
     resources.sort();
     resources.dedup();
     for resource in resources {
@@ -158,7 +162,9 @@ mod tests {
             cpu: amount(64_000, allocated),
             memory: amount(256 << 30, Some(0)),
             ephemeral_storage: amount(1 << 40, Some(0)),
-            gpu: crate::domain::inventory::Gpu::of([("nvidia.com/gpu".to_owned(), amount(8, Some(2)).quantity)].into()),
+            gpu: crate::domain::inventory::Gpu::of(
+                [("nvidia.com/gpu".to_owned(), amount(8, Some(2)).quantity)].into(),
+            ),
             ..NodeReport::default()
         }
     }

@@ -72,10 +72,13 @@ pub fn embedded(
     console: &mut Console<'_>,
 ) -> Result<Exit, Failure> {
     let mut setup = setup.clone();
-    setup.sets.extend(listen.map(|listen| format!("embedded.listen={listen}")));
+    setup
+        .sets
+        .extend(listen.map(|listen| format!("embedded.listen={listen}")));
     let config = setup.load()?;
     if action == Some(EmbeddedAction::Reset) {
-        let was_there = app::serve::reset_embedded(&config).map_err(|error| Failure::failed(chain(&error)))?;
+        let was_there =
+            app::serve::reset_embedded(&config).map_err(|error| Failure::failed(chain(&error)))?;
         console.say(if was_there {
             "the embedded cluster forgot everything; the next start makes the sample fleet anew"
         } else {
