@@ -152,7 +152,6 @@ const WORK: &str = "FREEHOLD_TEST_DAMAGE";
 /// Not a test of its own: a process that judges some of the damage. A panic in one of sled's threads leaves sled
 /// broken for the rest of a process, so that everything after it would be refused without being judged.
 #[tokio::test]
-#[ignore = "the child process of the tests below"]
 async fn a_child_that_judges_damage() {
     let Some(work) = std::env::var_os(WORK).map(PathBuf::from) else {
         return;
@@ -196,7 +195,7 @@ fn judge_all(work: &Path, good: &Files, expected: &Contents, plan: &[Damage]) ->
 fn run_child(work: &Path, plan: &[Damage]) -> Verdict {
     fs::write(work.join("plan"), serde_json::to_vec(plan).unwrap()).unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "damage::a_child_that_judges_damage", "--ignored"])
+        .args(["--exact", "damage::a_child_that_judges_damage"])
         .env(WORK, work)
         .output()
         .unwrap();

@@ -20,7 +20,6 @@ const FIRST: &str = "FREEHOLD_TEST_FIRST";
 /// Not a test of its own: what the child process does. It commits without waiting for each answer, and tells
 /// each acknowledged number.
 #[tokio::test]
-#[ignore = "the child process of the tests below"]
 async fn a_child_that_writes_until_it_is_killed() {
     let Some(directory) = std::env::var_os(DIRECTORY) else {
         return;
@@ -62,7 +61,7 @@ fn tell(line: &str) {
 fn start_child(directory: &Path, first: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::a_child_that_writes_until_it_is_killed"])
-        .args(["--ignored", "--nocapture", "--test-threads=1"])
+        .args(["--nocapture", "--test-threads=1"])
         .env(DIRECTORY, OsString::from(directory))
         .env(FIRST, first.to_string())
         .stdout(Stdio::piped())

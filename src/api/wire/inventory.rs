@@ -43,6 +43,7 @@ fn render_node(node: inventory::NodeReport) -> v1::Node {
         cpu: Some(render_quantity(node.cpu.quantity)),
         memory: Some(render_quantity(node.memory.quantity)),
         ephemeral_storage: Some(render_quantity(node.ephemeral_storage.quantity)),
+        gpu_total: Some(render_quantity(node.gpu.quantity)),
         gpu: node
             .gpu
             .resources
@@ -112,12 +113,14 @@ fn parse_node(node: v1::Node) -> inventory::NodeReport {
         cpu: amount(node.cpu),
         memory: amount(node.memory),
         ephemeral_storage: amount(node.ephemeral_storage),
-        gpu: inventory::Gpu::of(
-            node.gpu
+        gpu: inventory::Gpu {
+            quantity: node.gpu_total.map(parse_quantity).unwrap_or_default(),
+            resources: node
+                .gpu
                 .into_iter()
                 .map(|(name, quantity)| (name, parse_quantity(quantity)))
                 .collect(),
-        ),
+        },
         labels: node.labels.into_iter().collect(),
         problems: node
             .problems
