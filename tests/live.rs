@@ -7,6 +7,10 @@
 mod accounts;
 #[path = "live/certificates.rs"]
 mod certificates;
+#[path = "live/contract.rs"]
+mod contract;
+#[path = "contract/suite.rs"]
+mod contract_suite;
 #[path = "live/control_plane.rs"]
 mod control_plane;
 #[path = "live/definitions.rs"]
