@@ -87,6 +87,13 @@ pub async fn what_nobody_applies_any_more_is_removed(world: &World) {
     );
     let map = apply(world, &manager("second"), json!({})).await.unwrap();
     assert_eq!(data(&map), [("a", "1")]);
+    assert_eq!(managers(&map), ["first", "second"], "an empty map is owned too");
+    let nothing = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}});
+    let maps = world.api::<ConfigMap>();
+    let map = maps
+        .patch("one", &manager("second"), &Patch::Apply(&nothing))
+        .await
+        .unwrap();
     assert_eq!(managers(&map), ["first"], "who owns nothing is forgotten");
 }
 

@@ -210,7 +210,7 @@ pub async fn scale_is_a_view_of_its_own(world: &World) {
     let deployments = world.api::<Deployment>();
     deployments.create(&post(), &deployment("one", 0)).await.unwrap();
     let scale = deployments.get_scale("one").await.unwrap();
-    assert_eq!(scale.spec.unwrap().replicas, Some(0));
+    assert_eq!(scale.spec.unwrap().replicas, None, "none is left out");
     assert_eq!(scale.status.unwrap().selector.as_deref(), Some("app=one"));
     let patch = Patch::Merge(json!({"spec": {"replicas": 2}}));
     let scale = deployments
