@@ -23,9 +23,13 @@ mod fixture;
 mod leash;
 #[path = "live/nodes.rs"]
 mod nodes;
+#[path = "live/options.rs"]
+mod options;
 #[path = "live/programs.rs"]
 mod programs;
 #[path = "live/proxy.rs"]
 mod proxy;
+#[path = "live/reserved_port.rs"]
+mod reserved_port;
 #[path = "live/waiting.rs"]
 mod waiting;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{
     contract_suite::{for_each_case, watches, world::World},
-    control_plane::{ControlPlane, Options, client},
+    control_plane::{ControlPlane, client},
+    options::Options,
 };
 
 async fn world(plane: &'static ControlPlane) -> World {

@@ -1,8 +1,7 @@
 //! A throw-away Kubernetes control plane on loopback: etcd, API server, and what else is asked for, in a temporary
 //! directory. It ends when dropped, and also when this process fails or is killed (see `leash`).
 //!
-//! Ports cannot be lost to others: we bind each with SO_REUSEPORT and never listen; the server shares it. So the
-//! address also stays ours while a server is down.
+//! Its ports stay ours also while a server is down (see `reserved_port`).
 
 use std::{
     collections::BTreeMap,
@@ -13,60 +12,25 @@ use std::{
     time::Duration,
 };
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::{
+    Api,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use serde_json::json;
-use tokio::{net::TcpSocket, sync::OnceCell, time::Instant};
+use tokio::{sync::OnceCell, time::Instant};
 
 use super::{
     certificates::Authority,
     etcd,
     leash::Leashed,
+    options::Options,
     programs::{Programs, testbed},
+    reserved_port::ReservedPort,
 };
 
 /// How long anything may take to become ready: generous, for loaded machines.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// What runs beside etcd and the API server, and how.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Without it pods get no node.
-    pub scheduler: bool,
-    /// Without it there are no default ServiceAccounts (so no pods), no garbage collection, no Deployments.
-    pub controller_manager: bool,
-    /// Without it nodes are never Ready and pods never run.
-    pub kwok: bool,
-    /// How often a KWOK node reports. A silent node is found lost after four of these.
-    pub node_heartbeat: Duration,
-    /// How long pods stay on a lost node.
-    pub toleration_of_lost_nodes: Duration,
-    /// More arguments for the API server, after ours.
-    pub api_server_arguments: Vec<String>,
-}
-
-impl Options {
-    /// Everything.
-    pub fn full() -> Self {
-        Self {
-            scheduler: true,
-            controller_manager: true,
-            kwok: true,
-            node_heartbeat: Duration::from_secs(30),
-            toleration_of_lost_nodes: Duration::from_secs(300),
-            api_server_arguments: Vec::new(),
-        }
-    }
-
-    /// Only etcd and the API server: the fastest to start.
-    pub fn api_only() -> Self {
-        Self {
-            scheduler: false,
-            controller_manager: false,
-            kwok: false,
-            ..Self::full()
-        }
-    }
-}
 
 /// A running control plane.
 #[derive(Debug)]
@@ -125,6 +89,7 @@ impl ControlPlane {
         plane.start_etcd()?;
         plane.start_api_server().await?;
         plane.start_controllers()?;
+        plane.wait_for_controllers().await?;
         Ok(plane)
     }
 
@@ -356,24 +321,39 @@ impl ControlPlane {
     }
 
     async fn wait_until_ready(&mut self) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
         let client = self.client().await;
+        self.wait_for("the API server is ready", async || is_ready(&client).await)
+            .await
+    }
+
+    /// The controller-manager works when the first namespace has its account; the others must at least live.
+    async fn wait_for_controllers(&mut self) -> Result<(), String> {
+        if self.options.controller_manager {
+            let accounts = Api::<ServiceAccount>::namespaced(self.client().await, "default");
+            self.wait_for("namespaces get their accounts", async || {
+                matches!(accounts.get_opt("default").await, Ok(Some(_)))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Asks until it is so; an error as soon as one of the processes has ended.
+    async fn wait_for(&mut self, what: &str, so: impl AsyncFn() -> bool) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
         loop {
-            for name in [API_SERVER, "etcd"] {
-                if let Some(process) = self.processes.get_mut(name)
-                    && process.ended().is_some()
-                {
+            let so = so().await;
+            for process in self.processes.values_mut() {
+                if process.ended().is_some() {
                     return Err(process.epitaph());
                 }
             }
-            if is_ready(&client).await {
+            if so {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(match self.processes.get_mut(API_SERVER) {
-                    Some(process) => format!("not ready after {PATIENCE:?}: {}", process.epitaph()),
-                    None => "the API server was stopped while it started".to_owned(),
-                });
+                let logs: Vec<String> = self.processes.values_mut().map(Leashed::epitaph).collect();
+                return Err(format!("not after {PATIENCE:?}: {what}\n{}", logs.join("\n")));
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -456,25 +436,6 @@ fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
 
 fn milliseconds(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
-}
-
-/// A loopback port that nobody else can get while this lives.
-#[derive(Debug)]
-struct ReservedPort {
-    address: SocketAddr,
-    _bound: TcpSocket,
-}
-
-impl ReservedPort {
-    fn new() -> io::Result<Self> {
-        let socket = TcpSocket::new_v4()?;
-        socket.set_reuseport(true)?;
-        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
-        Ok(Self {
-            address: socket.local_addr()?,
-            _bound: socket,
-        })
-    }
 }
 
 /// Who asked for what, without bodies, and without the control plane's own chatter.

@@ -21,8 +21,9 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    control_plane::{ControlPlane, Options, client},
+    control_plane::{ControlPlane, client},
     nodes::{NodeShape, ready},
+    options::Options,
     proxy::{Fault, Proxy},
     waiting::eventually,
 };

@@ -5,8 +5,9 @@
 
 use std::io::Write as _;
 
-use control_plane::{ControlPlane, Options};
+use control_plane::ControlPlane;
 use nodes::NodeShape;
+use options::Options;
 
 #[path = "accounts.rs"]
 mod accounts;
@@ -20,8 +21,12 @@ mod etcd;
 mod leash;
 #[path = "nodes.rs"]
 mod nodes;
+#[path = "options.rs"]
+mod options;
 #[path = "programs.rs"]
 mod programs;
+#[path = "reserved_port.rs"]
+mod reserved_port;
 #[path = "waiting.rs"]
 mod waiting;
 
