@@ -380,7 +380,9 @@ impl<B: Behaviour> Guardian<B> {
                 }
                 () = tokio::time::sleep(wait) => {
                     let handled = self.slot.handled();
-                    if asked == Some(handled) && self.slot.state() == ActorState::Running {
+                    // One that waits to rebuild is silent on purpose. One that is still starting may never
+                    // get to it, when the thread it was put on hangs.
+                    if asked == Some(handled) && self.slot.state() != ActorState::Backoff {
                         let message = format!("no sign of life for {} s", HEARTBEAT_DEADLINE.as_secs());
                         return Ended::Down(self.habitat.fault(&self.slot, FaultClass::Heartbeat, message));
                     }

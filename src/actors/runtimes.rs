@@ -20,7 +20,7 @@ use crate::domain::supervision::Place;
 /// How often an actor thread is asked for a sign of life.
 const THREAD_HEARTBEAT: Duration = Duration::from_secs(2);
 /// How long it may take to answer.
-const THREAD_DEADLINE: Duration = Duration::from_secs(5);
+const THREAD_DEADLINE: Duration = Duration::from_secs(8);
 
 /// Where things run.
 #[derive(Clone)]

@@ -88,6 +88,7 @@ fn the_cards_of_a_node_come_back_the_same() {
             ("amd.com/gpu".to_owned(), cards),
         ]
         .into(),
+        gpu_total: Some(cards),
         ..v1::Node::default()
     };
     let inventory = v1::Inventory {
