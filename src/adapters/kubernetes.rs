@@ -5,6 +5,8 @@ mod client;
 mod listwatch;
 mod node;
 
+use std::time::Duration;
+
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::BoxStream};
 use k8s_openapi::api::core::v1::Namespace;
 
@@ -14,6 +16,9 @@ use crate::{
     domain::node::{NodeFacts, NodeName},
     ports::cluster::{Cluster, ClusterAddress, ClusterError, ErrorClass, Observation},
 };
+
+/// How long the cluster may take to say who it is.
+const IDENTITY_ANSWER: Duration = Duration::from_secs(10);
 
 /// A Kubernetes cluster reached through a client.
 #[derive(Clone)]
@@ -47,10 +52,9 @@ impl Cluster for KubernetesCluster {
     fn identity(&self) -> BoxFuture<'static, Result<String, ClusterError>> {
         let namespaces: kube::Api<Namespace> = kube::Api::all(self.client.clone());
         async move {
-            let namespace = namespaces
-                .get("kube-system")
-                .await
-                .map_err(|error| classify(&error))?;
+            let answer = tokio::time::timeout(IDENTITY_ANSWER, namespaces.get("kube-system")).await;
+            let answer = answer.unwrap_or_else(|_| Err(no_answer(IDENTITY_ANSWER)));
+            let namespace = answer.map_err(|error| classify(&error))?;
             namespace.metadata.uid.ok_or_else(|| ClusterError {
                 class: ErrorClass::Retryable,
                 message: "the namespace kube-system has no uid".to_owned(),
@@ -62,6 +66,11 @@ impl Cluster for KubernetesCluster {
     fn watch_nodes(&self) -> BoxStream<'static, Observation<NodeName, NodeFacts>> {
         listwatch::observe(self.client.clone(), "/api/v1/nodes", node::parse, node::name_of).boxed()
     }
+}
+
+/// A call that took too long.
+fn no_answer(after: Duration) -> kube::Error {
+    kube::Error::Service(format!("no answer for {} s", after.as_secs()).into())
 }
 
 /// What can be done about a failed call.

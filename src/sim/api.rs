@@ -33,6 +33,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod typed;
 mod validation;
 mod watch;
 mod write;

@@ -34,7 +34,7 @@ fn a_second_program_on_the_same_store_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let first = Serving::start(directory.path(), &[]);
     let (status, text) = refused(directory.path(), &[]);
-    assert_eq!(status, 1, "{text}");
+    assert_eq!(status, 5, "a conflict: {text}");
     assert!(
         text.contains(&first.process.id().to_string()),
         "it names the process: {text}"

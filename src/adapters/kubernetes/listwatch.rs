@@ -21,6 +21,9 @@ const PAGE: u32 = 500;
 const WATCH_SECONDS: u32 = 45;
 /// A watch that says nothing for this long, not even that it ends, is dead.
 const SILENCE: Duration = Duration::from_secs(75);
+/// How long an answer to a list, or the first word of a watch, may take. The client itself tries some errors
+/// again for minutes, in which nobody would hear that anything is wrong.
+const ANSWER: Duration = Duration::from_secs(30);
 /// The first wait after an error; it doubles up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// The longest wait after an error.
@@ -115,7 +118,7 @@ impl<K, V> Machine<K, V> {
         let mut parameters = ListParams::default().limit(PAGE);
         parameters.continue_token = token;
         let page = match Request::new(self.path).list(&parameters) {
-            Ok(request) => self.client.request::<Page>(request).await,
+            Ok(request) => in_time(self.client.request::<Page>(request)).await,
             Err(error) => Err(kube::Error::BuildRequest(error)),
         };
         match page {
@@ -147,7 +150,7 @@ impl<K, V> Machine<K, V> {
     async fn resume(&mut self, revision: String) {
         let parameters = WatchParams::default().timeout(WATCH_SECONDS);
         let started = match Request::new(self.path).watch(&parameters, &revision) {
-            Ok(request) => self.client.request_events::<Value>(request).await,
+            Ok(request) => in_time(self.client.request_events::<Value>(request)).await,
             Err(error) => Err(kube::Error::BuildRequest(error)),
         };
         match started {
@@ -211,6 +214,13 @@ impl<K, V> Machine<K, V> {
         };
         self.ready.push_back(Observation::Broken(describe(error)));
         self.step = Step::Wait { next: Box::new(next) };
+    }
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    match tokio::time::timeout(ANSWER, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(super::no_answer(ANSWER)),
     }
 }
 

@@ -19,6 +19,15 @@ struct Continue {
     name: String,
 }
 
+/// The revision in a token that goes on with whatever there is now.
+const INCONSISTENT: u64 = 0;
+
+impl Continue {
+    fn write(&self) -> Result<String, Refusal> {
+        Ok(URL_SAFE_NO_PAD.encode(answer::to_bytes(self)?))
+    }
+}
+
 /// Answers a list.
 pub fn list(call: &Call) -> Result<Response, Refusal> {
     let selection = Selection::read(&call.kind, &call.place.namespace, &call.query)?;
@@ -34,7 +43,7 @@ pub fn list(call: &Call) -> Result<Response, Refusal> {
                 let message = "specifying resource version is not allowed when using continue";
                 return Err(Refusal::bad_request(message));
             }
-            at_revision(call, resume.rv).map_err(|_| expired_continue())?
+            go_on(call, resume)?
         }
         None => first_page(call, limit)?,
     };
@@ -153,14 +162,29 @@ fn too_large(wanted: u64, present: u64) -> Refusal {
             retry_after_seconds: 1,
             ..Details::default()
         })),
+        next: None,
     }
 }
 
-fn expired_continue() -> Refusal {
-    Refusal::expired(
-        "The provided continue parameter is too old to display a consistent list result. You must start a new list \
-         without the continue parameter.",
-    )
+/// What the next page is taken from: the list as it was, or, with a token that says so, as it is now.
+fn go_on(call: &Call, resume: &Continue) -> Result<Listed, Refusal> {
+    if resume.rv == INCONSISTENT {
+        return Ok(call.api.objects.list(&call.kind.storage, namespace(call)));
+    }
+    at_revision(call, resume.rv).or_else(|_| {
+        let token = Continue {
+            rv: INCONSISTENT,
+            namespace: resume.namespace.clone(),
+            name: resume.name.clone(),
+        };
+        let mut refusal = Refusal::expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new \
+             list without the continue parameter, or use the continue token in this response to retrieve the \
+             remainder of the results. Continuing with the provided token results in an inconsistent list.",
+        );
+        refusal.next = Some(token.write()?);
+        Err(refusal)
+    })
 }
 
 fn write_continue(revision: u64, last: &Value) -> Result<String, Refusal> {
@@ -169,7 +193,7 @@ fn write_continue(revision: u64, last: &Value) -> Result<String, Refusal> {
         namespace: metadata_text(last, "namespace").to_owned(),
         name: metadata_text(last, "name").to_owned(),
     };
-    Ok(URL_SAFE_NO_PAD.encode(answer::to_bytes(&token)?))
+    token.write()
 }
 
 fn read_continue(text: &str) -> Result<Continue, Refusal> {

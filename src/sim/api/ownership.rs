@@ -341,5 +341,6 @@ fn conflict(others: &[Entry], conflicts: &[(usize, FieldSet)], subresource: &str
             causes,
             ..Details::default()
         })),
+        next: None,
     }
 }

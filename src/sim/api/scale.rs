@@ -109,11 +109,16 @@ fn render(scale: &Scale, object: &Value) -> Value {
             metadata[field] = value.clone();
         }
     }
+    // As Go leaves it out: no replicas asked for is no field.
+    let spec = match number(&scale.spec) {
+        0 => json!({}),
+        replicas => json!({"replicas": replicas}),
+    };
     json!({
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": metadata,
-        "spec": {"replicas": number(&scale.spec)},
+        "spec": spec,
         "status": {"replicas": number(&scale.status), "selector": selector},
     })
 }

@@ -161,6 +161,7 @@ fn over_budget(name: &str, budget: &Value) -> Refusal {
             causes: vec![Cause::of("DisruptionBudget", "", message)],
             ..Details::default()
         })),
+        next: None,
     }
 }
 

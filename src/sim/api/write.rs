@@ -11,7 +11,7 @@ use super::{
     kinds::Kind,
     ownership::{self, Writer},
     patch::PatchKind,
-    services, validation,
+    services, typed, validation,
 };
 use crate::sim::objects::{
     Cause, Details, Keep, Refusal, Resource, State, finalizers, is_deleting, metadata_text, timestamp,
@@ -24,6 +24,7 @@ const CLASSES: Resource = Resource::new("storage.k8s.io", "storageclasses");
 pub fn create(call: &Call, mut object: Value) -> Result<Response, Refusal> {
     let keep = keep(call)?;
     check_type(&call.kind, &mut object)?;
+    typed::check(call, &object)?;
     check_namespace(call, &mut object)?;
     let asked = object.pointer("/metadata/managedFields").cloned();
     let made = call.api.objects.atomically(|state| {
@@ -38,17 +39,22 @@ pub fn create(call: &Call, mut object: Value) -> Result<Response, Refusal> {
     answer_object(call, StatusCode::CREATED, &made)
 }
 
+fn other_name(call: &Call, name: &str) -> Refusal {
+    let on_url = &call.place.name;
+    Refusal::bad_request(format!(
+        "the name of the object ({name}) does not match the name on the URL ({on_url})"
+    ))
+}
+
 /// Answers an update of an object or of its status.
 pub fn update(call: &Call, mut object: Value) -> Result<Response, Refusal> {
     let keep = keep(call)?;
     check_type(&call.kind, &mut object)?;
+    typed::check(call, &object)?;
     check_namespace(call, &mut object)?;
     let name = metadata_text(&object, "name");
     if !name.is_empty() && name != call.place.name {
-        return Err(Refusal::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            call.place.name
-        )));
+        return Err(other_name(call, name));
     }
     object["metadata"]["name"] = json!(call.place.name);
     let asked = object.pointer("/metadata/managedFields").cloned();
@@ -124,6 +130,7 @@ fn apply(call: &Call, intent: &Value, keep: Keep) -> Result<Response, Refusal> {
         ));
     }
     check_type(&call.kind, &mut intent)?;
+    typed::check(call, &intent)?;
     check_namespace(call, &mut intent)?;
     if intent
         .pointer("/metadata/managedFields")
@@ -133,13 +140,7 @@ fn apply(call: &Call, intent: &Value, keep: Keep) -> Result<Response, Refusal> {
     }
     let name = metadata_text(&intent, "name");
     if !name.is_empty() && name != call.place.name {
-        let cause = Cause::invalid("metadata.name", &json!(name), "must match the name in the URL");
-        return Err(Refusal::invalid(
-            &call.kind.group,
-            &call.kind.kind,
-            name,
-            vec![cause],
-        ));
+        return Err(other_name(call, name));
     }
     intent["metadata"]["name"] = json!(call.place.name);
     if call.query.get("fieldManager").is_none() {

@@ -17,6 +17,8 @@ pub struct Refusal {
     pub message: String,
     /// What it is about.
     pub details: Option<Box<Details>>,
+    /// Of a list that can only go on inconsistently: the token to do so with.
+    pub next: Option<String>,
 }
 
 /// What a refusal is about.
@@ -107,6 +109,7 @@ impl Refusal {
             reason,
             message: message.into(),
             details: None,
+            next: None,
         }
     }
 
@@ -206,6 +209,7 @@ impl Refusal {
                 causes,
                 retry_after_seconds: 0,
             })),
+            next: None,
         }
     }
 
@@ -258,6 +262,9 @@ impl Refusal {
             "message": self.message,
             "code": self.code,
         });
+        if let Some(next) = &self.next {
+            status["metadata"]["continue"] = json!(next);
+        }
         if !self.reason.is_empty() {
             status["reason"] = json!(self.reason);
         }
