@@ -9,6 +9,8 @@
 
 #[path = "it/kills.rs"]
 mod kills;
+#[path = "it/life.rs"]
+mod life;
 #[path = "it/process.rs"]
 mod process;
 #[path = "it/program.rs"]

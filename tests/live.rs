@@ -1,7 +1,12 @@
 //! Tests against a real Kubernetes control plane, built and started by ourselves (see `tests/testbed`).
 //! `make test-live`, or `cargo test --features live --test live`.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails panics")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test that fails panics, and processes live in real time"
+)]
 
 #[path = "live/accounts.rs"]
 mod accounts;
@@ -17,6 +22,8 @@ mod control_plane;
 mod definitions;
 #[path = "live/etcd.rs"]
 mod etcd;
+#[path = "live/first_life.rs"]
+mod first_life;
 #[path = "live/fixture.rs"]
 mod fixture;
 #[path = "live/leash.rs"]
@@ -25,6 +32,8 @@ mod leash;
 mod nodes;
 #[path = "live/options.rs"]
 mod options;
+#[path = "it/process.rs"]
+mod process;
 #[path = "live/programs.rs"]
 mod programs;
 #[path = "live/proxy.rs"]

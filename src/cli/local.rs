@@ -6,6 +6,7 @@ use super::{
     Console,
     arguments::EmbeddedAction,
     failure::{Exit, Failure},
+    offline::chain,
 };
 use crate::{
     app::{
@@ -111,19 +112,4 @@ impl From<ServeError> for Failure {
             | ServeError::Interrupted) => Self::failed(chain(&error)),
         }
     }
-}
-
-/// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -153,7 +153,7 @@ impl From<StoreError> for Failure {
 }
 
 /// The whole chain on one line: Display never repeats its source.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -2,9 +2,16 @@
 //! known, kept as one number (the time at which the bucket would be full again). The number of
 //! buckets is bounded; who does not fit shares one.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use parking_lot::Mutex;
+use dashmap::DashMap;
 
 use crate::{domain::access::Identity, ports::clock::Clock};
 
@@ -12,7 +19,7 @@ use crate::{domain::access::Identity, ports::clock::Clock};
 const MAX_BUCKETS: usize = 10_000;
 
 /// Whose bucket.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RateKey {
     /// A known caller's.
     Identity(Identity),
@@ -42,19 +49,15 @@ impl RateKey {
     }
 }
 
-/// All buckets.
+/// All buckets. Callers with different ones do not wait for each other.
 #[derive(Debug)]
 pub struct RateLimiter {
     clock: Arc<dyn Clock>,
     interval: Duration,
     burst: Duration,
-    buckets: Mutex<Buckets>,
-}
-
-#[derive(Debug, Default)]
-struct Buckets {
-    full_at: BTreeMap<RateKey, Duration>,
-    swept_at: Duration,
+    full_at: DashMap<RateKey, Duration>,
+    /// When the buckets were last swept, in whole seconds of the monotonic clock.
+    swept_at: AtomicU64,
 }
 
 impl RateLimiter {
@@ -66,7 +69,8 @@ impl RateLimiter {
             clock,
             interval,
             burst: interval.saturating_mul(burst.max(1)),
-            buckets: Mutex::default(),
+            full_at: DashMap::new(),
+            swept_at: AtomicU64::new(0),
         }
     }
 
@@ -79,9 +83,8 @@ impl RateLimiter {
             return Ok(());
         }
         let now = self.clock.monotonic();
-        let mut buckets = self.buckets.lock();
-        let key = buckets.admit(key, now);
-        let full_at = buckets.full_at.entry(key).or_insert(now);
+        let key = self.admit(key, now);
+        let mut full_at = self.full_at.entry(key).or_insert(now);
         let next = (*full_at).max(now).saturating_add(self.interval);
         let over = next.saturating_sub(now).saturating_sub(self.burst);
         if over.is_zero() {
@@ -93,16 +96,16 @@ impl RateLimiter {
     }
 }
 
-impl Buckets {
+impl RateLimiter {
     /// The key itself, or the crowd's when there is no room for it.
-    fn admit(&mut self, key: RateKey, now: Duration) -> RateKey {
-        if self.full_at.len() < MAX_BUCKETS || self.full_at.contains_key(&key) {
+    fn admit(&self, key: RateKey, now: Duration) -> RateKey {
+        if self.full_at.contains_key(&key) || self.full_at.len() < MAX_BUCKETS {
             return key;
         }
         // A bucket that is full again holds nothing worth keeping. Sweeping at most once a second keeps
         // a flood of strangers from making every call walk all buckets.
-        if now.saturating_sub(self.swept_at) >= Duration::from_secs(1) {
-            self.swept_at = now;
+        let second = now.as_secs();
+        if self.swept_at.swap(second, Ordering::Relaxed) != second {
             self.full_at.retain(|_, full_at| *full_at > now);
         }
         if self.full_at.len() < MAX_BUCKETS {
@@ -161,10 +164,10 @@ mod tests {
         for number in 0..30_000 {
             let _ = limiter.take(stranger(number));
         }
-        assert!(limiter.buckets.lock().full_at.len() <= MAX_BUCKETS + 1);
+        assert!(limiter.full_at.len() <= MAX_BUCKETS + 1);
         tokio::time::advance(Duration::from_secs(2)).await;
         assert_eq!(limiter.take(stranger(40_000)), Ok(()));
-        assert!(limiter.buckets.lock().full_at.len() < 10);
+        assert!(limiter.full_at.len() < 10);
     }
 
     #[tokio::test(start_paused = true)]
