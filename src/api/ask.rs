@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 use super::{
     access::tokens::{MadeToken, NewToken, TokenBook, TokenError},
     errors::ApiError,
-    provider::{NotEmbedded, Provider, ProvokeError, StoreUnavailable, WatchError},
+    provider::{AddFaultError, NotEmbedded, Provider, ProvokeError, StoreUnavailable, WatchError},
     wire::WireError,
 };
 use crate::domain::{
@@ -114,8 +114,14 @@ impl Ask {
         fault
             .check()
             .map_err(|error| ApiError::invalid(error.field(), error.to_string()))?;
+        self.provider
+            .add_fault(fault.clone())
+            .map_err(|error| match error {
+                AddFaultError::NotEmbedded(error) => not_embedded(error),
+                AddFaultError::Refused { reason } => ApiError::invalid("fault", reason),
+            })?;
         tracing::warn!(?fault, "a fault of the embedded cluster was set through the API");
-        self.provider.add_fault(fault).map_err(not_embedded)
+        Ok(())
     }
 
     pub(crate) fn clear_faults(&self) -> Result<(), ApiError> {

@@ -68,11 +68,11 @@ pub trait Provider: fmt::Debug + Send + Sync + 'static {
     /// When there is no embedded cluster.
     fn faults(&self) -> Result<Vec<ApiFault>, NotEmbedded>;
 
-    /// Sets one more. It has been checked.
+    /// Sets one more.
     ///
     /// # Errors
-    /// When there is no embedded cluster.
-    fn add_fault(&self, fault: ApiFault) -> Result<(), NotEmbedded>;
+    /// When there is no embedded cluster, or the fault makes no sense to it.
+    fn add_fault(&self, fault: ApiFault) -> Result<(), AddFaultError>;
 
     /// Takes all of them away.
     ///
@@ -131,6 +131,20 @@ pub struct StoreUnavailable {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("the cluster is not the embedded one")]
 pub struct NotEmbedded;
+
+/// Why a fault was not set.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum AddFaultError {
+    /// There is no embedded cluster.
+    #[error(transparent)]
+    NotEmbedded(#[from] NotEmbedded),
+    /// It makes no sense.
+    #[error("{reason}")]
+    Refused {
+        /// Why, and what would.
+        reason: String,
+    },
+}
 
 /// Keeps secrets of the API, sealed.
 pub trait Keeper: fmt::Debug + Send + Sync + 'static {

@@ -8,7 +8,7 @@ use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::BoxStre
 use super::{faults, upkeep::StoreUpkeep};
 use crate::{
     actors::{status::assess, tree, tree::ActorTree, wiring::Wiring},
-    api::provider::{NotEmbedded, Provider, ProvokeError, StoreUnavailable, WatchError},
+    api::provider::{AddFaultError, NotEmbedded, Provider, ProvokeError, StoreUnavailable, WatchError},
     bus::{Bus, Update, WatchRefused},
     domain::{
         actor::{ActorReport, ProvokedFault},
@@ -175,10 +175,11 @@ impl Provider for Face {
             .collect())
     }
 
-    fn add_fault(&self, fault: ApiFault) -> Result<(), NotEmbedded> {
-        self.faults_of_cluster()?
-            .add(faults::from_api(fault))
-            .map_err(|_| NotEmbedded)
+    fn add_fault(&self, fault: ApiFault) -> Result<(), AddFaultError> {
+        let added = self.faults_of_cluster()?.add(faults::from_api(fault));
+        added.map_err(|refused| AddFaultError::Refused {
+            reason: refused.to_string(),
+        })
     }
 
     fn clear_faults(&self) -> Result<(), NotEmbedded> {

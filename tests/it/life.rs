@@ -115,3 +115,22 @@ fn a_thousand_nodes_are_ready_and_memory_stays() {
     assert!(second <= first + first / 20, "{first} → {second} pages");
     assert_eq!(serving.terminate(), 0);
 }
+
+#[test]
+fn a_fault_that_makes_no_sense_is_refused_with_what_would() {
+    let directory = tempfile::tempdir().unwrap();
+    let serving = Serving::start(directory.path(), &["--set", "debug.enabled=true"]);
+    let (status, body) = serving.http("POST", "/debug/faults", r#"{"kind": "latency"}"#);
+    assert_eq!(status, 400, "{body}");
+    assert!(body.contains("needs a delay"), "{body}");
+    let (status, body) = serving.http(
+        "POST",
+        "/debug/faults",
+        r#"{"kind": "latency", "delay": "5ms", "count": 3}"#,
+    );
+    assert!((200..300).contains(&status), "{body}");
+    let (_, body) = serving.http("GET", "/debug/faults", "");
+    assert!(body.contains("latency"), "{body}");
+    assert!((200..300).contains(&serving.http("DELETE", "/debug/faults", "").0));
+    assert_eq!(serving.terminate(), 0);
+}

@@ -30,7 +30,10 @@ use tonic::transport::{Channel, Endpoint};
 use crate::{
     api::{
         access::tokens::NewToken,
-        provider::{Keeper, KeeperError, NotEmbedded, Provider, ProvokeError, StoreUnavailable, WatchError},
+        provider::{
+            AddFaultError, Keeper, KeeperError, NotEmbedded, Provider, ProvokeError, StoreUnavailable,
+            WatchError,
+        },
         server::{Options, Parts, Running, Server},
     },
     domain::{
@@ -220,7 +223,7 @@ impl Provider for FakeProvider {
         Ok(self.faults.lock().clone())
     }
 
-    fn add_fault(&self, fault: ApiFault) -> Result<(), NotEmbedded> {
+    fn add_fault(&self, fault: ApiFault) -> Result<(), AddFaultError> {
         self.faults.lock().push(fault);
         Ok(())
     }
