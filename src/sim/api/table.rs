@@ -90,10 +90,10 @@ fn or_none(text: &str) -> &str {
     if text.is_empty() { "<none>" } else { text }
 }
 
-fn plain_cells(object: &Value, _: Timestamp) -> Value {
+fn plain_cells(object: &Value, now: Timestamp) -> Value {
     json!([
         metadata_text(object, "name"),
-        metadata_text(object, "creationTimestamp")
+        age(metadata_text(object, "creationTimestamp"), now)
     ])
 }
 
