@@ -15,7 +15,7 @@ mod reference;
 mod sections;
 mod show;
 
-use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 use config::{Value, ValueKind};
 use serde::Serialize;
@@ -275,10 +275,27 @@ impl Config {
         }
         for (index, (key, listen)) in listeners.iter().enumerate() {
             let mut earlier = listeners.iter().take(index);
-            if let Some((other, _)) = earlier.find(|(_, taken)| taken == listen && taken.port() != 0) {
+            let clash = |taken: &SocketAddr| {
+                let everywhere = taken.ip().is_unspecified() || listen.ip().is_unspecified();
+                taken.port() == listen.port()
+                    && taken.port() != 0
+                    && (everywhere || taken.ip() == listen.ip())
+            };
+            if let Some((other, _)) = earlier.find(|(_, taken)| clash(taken)) {
                 return Err(ConfigError::new(format!("{listen} is also {other}"))
                     .key(*key)
                     .origin(self.origin(key)));
+            }
+        }
+        for (key, listen) in [
+            ("api.grpc.listen", self.api.grpc.listen),
+            ("api.http.listen", self.api.http.listen),
+        ] {
+            if !listen.ip().to_canonical().is_loopback() && !tls.is_on() {
+                return Err(ConfigError::new(format!("{listen} is not loopback, and there is no TLS"))
+                    .key(key)
+                    .origin(self.origin(key))
+                    .hint("set api.tls.enabled: true, or listen on 127.0.0.1; api.health.listen may be plain anywhere"));
             }
         }
         Ok(())

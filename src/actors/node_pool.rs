@@ -81,6 +81,9 @@ impl Message for RoundDue {
     type Reply = ();
 }
 
+/// How often quarantined nodes are looked for: until then such a node is still on sale.
+const ROUND: Duration = Duration::from_millis(500);
+
 /// The set of nodes.
 #[derive(Debug)]
 pub struct NodePool {
@@ -239,7 +242,7 @@ impl Behaviour for NodePool {
             Err(refused) => return scope.fail(FaultClass::Invariant, refused.to_string()),
         }
         self.ask_identity(scope);
-        scope.after(self.wiring.settings.poll_period, RoundDue);
+        scope.after(ROUND, RoundDue);
     }
 
     fn view(&self) -> View {
@@ -353,9 +356,11 @@ impl Handles<RoundDue> for NodePool {
                 scope,
             );
         }
-        scope.after(self.wiring.settings.poll_period, RoundDue);
+        scope.after(ROUND, RoundDue);
     }
 }
+
+const QUARANTINED: &str = "quarantined";
 
 /// The last report of a node, marked stale and not for sale; without one, only its name.
 fn quarantined_report(name: &NodeName, facts: &NodeFacts, last: Option<&NodeReport>) -> NodeReport {
@@ -365,10 +370,12 @@ fn quarantined_report(name: &NodeName, facts: &NodeFacts, last: Option<&NodeRepo
         ..NodeReport::default()
     });
     report.sellable = false;
+    // The last report may be the one of an earlier quarantine.
+    report.reasons.retain(|reason| reason.code != QUARANTINED);
     report.reasons.insert(
         0,
         NodeReason {
-            code: "quarantined".to_owned(),
+            code: QUARANTINED.to_owned(),
             message: "its actor failed again and again; `freehold actors` shows why; tried every 10 minutes"
                 .to_owned(),
         },

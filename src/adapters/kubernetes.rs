@@ -17,6 +17,9 @@ use crate::{
     ports::cluster::{Cluster, ClusterAddress, ClusterError, ErrorClass, Observation},
 };
 
+/// The longest a watch lasts before it is resumed.
+const LONGEST_WATCH: Duration = Duration::from_secs(45);
+
 /// How long the cluster may take to say who it is.
 const IDENTITY_ANSWER: Duration = Duration::from_secs(10);
 
@@ -25,13 +28,25 @@ const IDENTITY_ANSWER: Duration = Duration::from_secs(10);
 pub struct KubernetesCluster {
     client: kube::Client,
     address: ClusterAddress,
+    heard_every: Duration,
 }
 
 impl KubernetesCluster {
     /// A cluster behind a client that is ready to use.
     #[must_use]
     pub fn new(client: kube::Client, address: ClusterAddress) -> Self {
-        Self { client, address }
+        Self {
+            client,
+            address,
+            heard_every: LONGEST_WATCH,
+        }
+    }
+
+    /// Makes sure that the cluster is heard several times within `age`, also when nothing changes there.
+    #[must_use]
+    pub fn fresh_within(mut self, age: Duration) -> Self {
+        self.heard_every = (age / 3).clamp(Duration::from_secs(1), LONGEST_WATCH);
+        self
     }
 }
 
@@ -64,7 +79,14 @@ impl Cluster for KubernetesCluster {
     }
 
     fn watch_nodes(&self) -> BoxStream<'static, Observation<NodeName, NodeFacts>> {
-        listwatch::observe(self.client.clone(), "/api/v1/nodes", node::parse, node::name_of).boxed()
+        listwatch::observe(
+            self.client.clone(),
+            "/api/v1/nodes",
+            self.heard_every,
+            node::parse,
+            node::name_of,
+        )
+        .boxed()
     }
 }
 
@@ -83,10 +105,11 @@ fn classify(error: &kube::Error) -> ClusterError {
         kube::Error::SerdeError(_) | kube::Error::BuildRequest(_) => ErrorClass::Bug,
         _ => ErrorClass::Retryable,
     };
-    ClusterError {
-        class,
-        message: chain(error),
-    }
+    let message = match error {
+        kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
+        error => chain(error),
+    };
+    ClusterError { class, message }
 }
 
 /// An error with its causes, on one line and bounded.

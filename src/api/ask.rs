@@ -95,13 +95,14 @@ impl Ask {
                 "name an actor, as `freehold actors` shows it",
             ));
         }
-        tracing::warn!(path, ?fault, "a fault was provoked through the API");
         self.provider.provoke(path, fault).map_err(|error| match error {
             ProvokeError::UnknownActor { path } => no_actor(&path),
             ProvokeError::Unreachable { .. } => ApiError::Unavailable {
                 message: error.to_string(),
             },
-        })
+        })?;
+        tracing::warn!(path, ?fault, "a fault was provoked through the API");
+        Ok(())
     }
 
     pub(crate) fn faults(&self) -> Result<Vec<ApiFault>, ApiError> {

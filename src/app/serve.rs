@@ -74,9 +74,6 @@ pub enum ServeError {
         /// Which one.
         path: String,
     },
-    /// The program was asked to stop while it was starting.
-    #[error("stopped before it was ready")]
-    Interrupted,
 }
 
 /// Runs the program until SIGTERM or Ctrl-C. Lines for people go to `announce`.
@@ -150,10 +147,19 @@ async fn serve(config: &Config, io: Handle, mut announce: impl FnMut(&str)) -> R
     // Clients and servers live on the I/O runtime, whichever thread made them.
     let ports_config = config.clone();
     let mut opening = io.spawn(async move { Ports::open(&ports_config).await });
-    let ports = tokio::select! {
-        opened = &mut opening => opened.map_err(|error| ServeError::Runtime(std::io::Error::other(error)))??,
-        _ = signals.next() => return Err(ServeError::Interrupted),
+    let opened = tokio::select! {
+        opened = &mut opening => opened,
+        signal = signals.next() => {
+            tracing::info!(signal, "stopping before it was ready");
+            // What is half open is opened and closed in order, so that the next start finds it clean.
+            if let Ok(Ok(Ok(ports))) = tokio::time::timeout(CALLS_DEADLINE, opening).await {
+                let _ = io.spawn(ports.close()).await;
+            }
+            runtimes.stop();
+            return Ok(());
+        }
     };
+    let ports = opened.map_err(|error| ServeError::Runtime(std::io::Error::other(error)))??;
     let mut program = Program::start(ports.ingredients(config, runtimes.clone()));
     let options = api_options(config);
     let parts = ApiParts {

@@ -108,8 +108,7 @@ impl From<ServeError> for Failure {
             error @ (ServeError::Ports(_)
             | ServeError::Api(_)
             | ServeError::Runtime(_)
-            | ServeError::Lost { .. }
-            | ServeError::Interrupted) => Self::failed(chain(&error)),
+            | ServeError::Lost { .. }) => Self::failed(chain(&error)),
         }
     }
 }

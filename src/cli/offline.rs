@@ -7,6 +7,7 @@ use super::{
     local::Setup,
 };
 use crate::{
+    app,
     domain::store_report::{StoreReport, StoreVerification},
     ports::{clock::SystemClock, store::StoreError},
     store::{self, OpenError, Options, SledStore, backup::BackupError},
@@ -17,8 +18,6 @@ use crate::{
 pub enum Offline {
     /// A running program has it open: that one can be asked.
     InUse,
-    /// There is none where the configuration says: maybe a running program has it elsewhere.
-    Absent(Failure),
     /// It does not work at all.
     Failed(Failure),
 }
@@ -31,18 +30,9 @@ impl<T: Into<Failure>> From<T> for Offline {
 
 pub fn info(setup: &Setup) -> Result<StoreReport, Offline> {
     let config = setup.load()?;
-    let info = store::info_of(&config.store.path).map_err(offline)?;
-    Ok(StoreReport {
-        path: info.path,
-        format: info.format,
-        bytes: info.bytes,
-        free_bytes: info.free_bytes,
-        records: info.records,
-        records_by_kind: info.records_by_kind,
-        healthy: info.healthy,
-        cluster_uid: info.cluster.map(|cluster| cluster.uid),
-        epoch: info.epoch,
-    })
+    Ok(app::report_of(
+        store::info_of(&config.store.path).map_err(offline)?,
+    ))
 }
 
 pub fn verify(setup: &Setup) -> Result<StoreVerification, Offline> {
@@ -105,7 +95,6 @@ fn with_store<T>(
 fn offline(error: OpenError) -> Offline {
     match error {
         OpenError::Locked { .. } => Offline::InUse,
-        OpenError::NoStore { .. } => Offline::Absent(Failure::from(error)),
         error => Offline::Failed(Failure::from(error)),
     }
 }

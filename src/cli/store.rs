@@ -1,9 +1,9 @@
 //! `freehold store`: through the server while it runs, on its directory while it does not.
 //!
 //! With `--server` the server is asked. Without it the store of the configuration is opened; when a running
-//! program holds it, or there is none, the server at the default address is asked.
+//! program holds it, the server of the same configuration is asked, if it is the one that uses this store.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use futures::StreamExt as _;
 
@@ -42,7 +42,7 @@ pub fn run(
             let previous = offline::rebind(setup).map_err(|why| match why {
                 Offline::InUse => Failure::new(Exit::Conflict, "store_locked", "the store is in use")
                     .hint("stop the server first"),
-                Offline::Absent(failure) | Offline::Failed(failure) => failure,
+                Offline::Failed(failure) => failure,
             })?;
             let previous = previous.unwrap_or_else(|| "no cluster".to_owned());
             console.say(&format!(
@@ -50,11 +50,11 @@ pub fn run(
             ));
         }
         StoreAction::Info => {
-            let report = here_or_there(client, || offline::info(setup), online_info)?;
+            let report = here_or_there(client, setup, || offline::info(setup), online_info)?;
             console.show(format, &report, info_table)?;
         }
         StoreAction::Verify => {
-            let found = here_or_there(client, || offline::verify(setup), online_verify)?;
+            let found = here_or_there(client, setup, || offline::verify(setup), online_verify)?;
             console.show(format, &found, verification_table)?;
             if !found.problems.is_empty() {
                 return Ok(Exit::No);
@@ -63,6 +63,7 @@ pub fn run(
         StoreAction::Backup { file } => {
             let records = here_or_there(
                 client,
+                setup,
                 || offline::backup(setup, file),
                 async |connection| online_backup(connection, file).await,
             )?;
@@ -78,29 +79,52 @@ pub fn run(
 /// Works on the directory unless a server is named or holds it.
 fn here_or_there<T>(
     client: &ClientArguments,
+    setup: &Setup,
     here: impl FnOnce() -> Result<T, Offline>,
     there: impl AsyncFnOnce(&Connection) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let mut absent = None;
+    let mut client = client.clone();
+    let mut holder_of = None;
     if client.server.is_none() {
         match here() {
             Ok(result) => return Ok(result),
             Err(Offline::Failed(failure)) => return Err(failure),
-            Err(Offline::Absent(failure)) => absent = Some(failure),
-            Err(Offline::InUse) => {}
+            Err(Offline::InUse) => {
+                // Whoever holds it is most likely the server of the same configuration.
+                let config = setup.load()?;
+                let scheme = if config.api.tls.is_on() { "https" } else { "http" };
+                client.server = Some(format!("{scheme}://{}", config.api.grpc.listen));
+                holder_of = Some(config.store.path);
+            }
         }
     }
     let mut result = None;
-    let asked = super::ask(async {
-        let connection = Connection::open(client)?;
+    super::ask(async {
+        let connection = Connection::open(&client)?;
+        if let Some(path) = &holder_of {
+            refuse_another_store(path, &online_info(&connection).await?)?;
+        }
         result = Some(there(&connection).await?);
         Ok(Exit::Done)
-    });
-    match (asked, absent) {
-        (Ok(_), _) => result.ok_or_else(|| Failure::failed("interrupted")),
-        (Err(failure), Some(absent)) if failure.exit == Exit::Unreachable => Err(absent),
-        (Err(failure), _) => Err(failure),
+    })?;
+    result.ok_or_else(|| Failure::failed("interrupted"))
+}
+
+/// An answer about another store than the one that was meant would be worse than none.
+fn refuse_another_store(meant: &Path, answers: &StoreReport) -> Result<(), Failure> {
+    let theirs = Path::new(&answers.path);
+    let same = theirs == meant
+        || (theirs.is_absolute() && fs::canonicalize(meant).is_ok_and(|meant| Path::new(&meant) == theirs));
+    if same {
+        return Ok(());
     }
+    let message = format!(
+        "{} is in use, but the server that answers uses {}",
+        meant.display(),
+        theirs.display()
+    );
+    Err(Failure::new(Exit::Conflict, "another_store", message)
+        .hint("name the server that uses it with --server"))
 }
 
 async fn online_info(connection: &Connection) -> Result<StoreReport, Failure> {

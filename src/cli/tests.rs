@@ -1002,7 +1002,7 @@ fn a_store_in_use_or_absent_is_told_apart_and_left_alone() {
         offline::info(&setup(&path)).err(),
         offline::backup(&setup(&path), &path).err(),
     ] {
-        assert!(matches!(absent, Some(Offline::Absent(failure)) if failure.exit == Exit::NotFound));
+        assert!(matches!(absent, Some(Offline::Failed(failure)) if failure.exit == Exit::NotFound));
     }
     assert!(!path.exists(), "looking for a store makes none");
     let opened = SledStore::open(Options::at(&path, clock())).unwrap();

@@ -16,11 +16,8 @@ use crate::ports::cluster::{ClusterError, ErrorClass, Observation};
 
 /// Objects asked for in one page.
 const PAGE: u32 = 500;
-/// After this long the server ends a watch, and its resumption shows that we are still heard. It is well
-/// below `inventory.max-age`.
-const WATCH_SECONDS: u32 = 45;
-/// A watch that says nothing for this long, not even that it ends, is dead.
-const SILENCE: Duration = Duration::from_secs(75);
+/// A watch that says nothing for so much longer than it was to last, not even that it ends, is dead.
+const GRACE: Duration = Duration::from_secs(30);
 /// How long an answer to a list, or the first word of a watch, may take. The client itself tries some errors
 /// again for minutes, in which nobody would hear that anything is wrong.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -62,6 +59,8 @@ enum Step {
 struct Machine<K, V> {
     client: kube::Client,
     path: &'static str,
+    /// After this long the server ends a watch, and its resumption shows that we are still heard.
+    lasting: Duration,
     parse: fn(&Value) -> Option<(K, V)>,
     name_of: fn(&Value) -> Option<K>,
     step: Step,
@@ -73,6 +72,7 @@ struct Machine<K, V> {
 pub(super) fn observe<K, V>(
     client: kube::Client,
     path: &'static str,
+    lasting: Duration,
     parse: fn(&Value) -> Option<(K, V)>,
     name_of: fn(&Value) -> Option<K>,
 ) -> impl Stream<Item = Observation<K, V>> + Send
@@ -83,6 +83,7 @@ where
     let machine = Machine {
         client,
         path,
+        lasting,
         parse,
         name_of,
         step: Step::List { token: None },
@@ -148,7 +149,8 @@ impl<K, V> Machine<K, V> {
     }
 
     async fn resume(&mut self, revision: String) {
-        let parameters = WatchParams::default().timeout(WATCH_SECONDS);
+        let seconds = u32::try_from(self.lasting.as_secs()).unwrap_or(u32::MAX).max(1);
+        let parameters = WatchParams::default().timeout(seconds);
         let started = match Request::new(self.path).watch(&parameters, &revision) {
             Ok(request) => in_time(self.client.request_events::<Value>(request)).await,
             Err(error) => Err(kube::Error::BuildRequest(error)),
@@ -168,7 +170,7 @@ impl<K, V> Machine<K, V> {
     }
 
     async fn follow(&mut self, mut changes: Changes, mut revision: String) {
-        let event = match tokio::time::timeout(SILENCE, changes.next()).await {
+        let event = match tokio::time::timeout(self.lasting.saturating_add(GRACE), changes.next()).await {
             Ok(Some(Ok(event))) => event,
             // The server ended it in good order, or fell silent: either way the next answer tells.
             Ok(None) | Err(_) => {

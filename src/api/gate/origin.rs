@@ -14,27 +14,25 @@ pub(crate) fn check(surface: Surface, headers: &HeaderMap, uri: &Uri) -> Result<
     if surface == Surface::Health {
         return Ok(());
     }
-    for origin in headers.get_all(header::ORIGIN) {
-        let host = origin
-            .to_str()
-            .ok()
-            .and_then(|text| text.parse::<Uri>().ok())
-            .filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
-            .and_then(|uri| uri.authority().cloned());
-        if !host.is_some_and(|authority| is_local(&authority)) {
-            return Err(foreign("Origin", headers, &header::ORIGIN));
-        }
-    }
-    if surface == Surface::Grpc {
-        return Ok(());
-    }
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = match (uri.authority(), hosts.next(), hosts.next()) {
         (_, _, Some(_)) | (None, None, None) => None,
         (Some(authority), _, None) => Some(authority.clone()),
         (None, Some(host), None) => host.to_str().ok().and_then(|text| text.parse().ok()),
     };
-    if host.is_some_and(|authority| is_local(&authority)) {
+    for origin in headers.get_all(header::ORIGIN) {
+        let page = origin
+            .to_str()
+            .ok()
+            .and_then(|text| text.parse::<Uri>().ok())
+            .filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
+            .and_then(|uri| uri.authority().cloned());
+        // Another port is another origin: a page served by some other program of this machine is no friend.
+        if !page.is_some_and(|page| is_local(&page) && host.as_ref() == Some(&page)) {
+            return Err(foreign("Origin", headers, &header::ORIGIN));
+        }
+    }
+    if surface == Surface::Grpc || host.is_some_and(|authority| is_local(&authority)) {
         Ok(())
     } else {
         Err(foreign("Host", headers, &header::HOST))
@@ -94,7 +92,7 @@ mod tests {
         ] {
             assert_eq!(ask(Some(host), None), Ok(()), "{host}");
         }
-        assert_eq!(ask(Some("localhost"), Some("http://localhost:3000")), Ok(()));
+        assert_eq!(ask(Some("localhost:7071"), Some("http://LOCALHOST:7071")), Ok(()));
     }
 
     #[test]
@@ -112,6 +110,8 @@ mod tests {
         }
         assert!(ask(None, None).is_err());
         for origin in [
+            "http://localhost:3000",
+            "http://127.0.0.1",
             "http://evil.example",
             "null",
             "file://",

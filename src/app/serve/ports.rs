@@ -216,7 +216,8 @@ async fn open_cluster(
                 server,
             };
             let client = kube::Client::new(counted(embedded.transport(), counter), "default");
-            let cluster = KubernetesCluster::new(client, address);
+            let cluster =
+                KubernetesCluster::new(client, address).fresh_within(config.inventory.max_age.get());
             Ok((Some(embedded), Arc::new(cluster)))
         }
         ClusterKind::Kubernetes => {
@@ -225,7 +226,12 @@ async fn open_cluster(
                 kind: "kubernetes".to_owned(),
                 server,
             };
-            Ok((None, Arc::new(KubernetesCluster::new(client, address))))
+            Ok((
+                None,
+                Arc::new(
+                    KubernetesCluster::new(client, address).fresh_within(config.inventory.max_age.get()),
+                ),
+            ))
         }
     }
 }
