@@ -419,6 +419,8 @@ impl<B: Behaviour> Guardian<B> {
         self.slot.step(LifeEvent::StopAsked);
         self.habitat.tree.stop_below(self.slot.path()).await;
         if let Some(mut incarnation) = incarnation {
+            // One that is frozen, or waits to rebuild, wakes to this and stops.
+            incarnation.revoked.cancel();
             let ending = async {
                 // An error means that it is gone already.
                 let _ = incarnation.address.send(End).await;
@@ -430,7 +432,6 @@ impl<B: Behaviour> Guardian<B> {
                     "did not stop in time; it is left behind"
                 );
             }
-            incarnation.revoked.cancel();
         }
         self.reference.point_to(None);
         self.habitat.tree.leave(&self.slot);

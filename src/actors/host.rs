@@ -185,7 +185,6 @@ impl<B: Behaviour> Host<B> {
     /// Drops the state. Within the budget a new one is made in place after a wait, and what waits in the
     /// mailbox stays there; beyond it the actor ends.
     fn fail(&mut self, class: FaultClass, message: String, context: &mut actix::Context<Self>) {
-        tracing::warn!(actor = self.cradle.slot.path(), ?class, message, "actor faulted");
         let verdict = self.cradle.habitat.fault(&self.cradle.slot, class, message);
         self.cradle.over.cancel();
         let Verdict::StartAfter(wait) = verdict else {
@@ -221,8 +220,10 @@ impl<B: Behaviour> Host<B> {
     }
 
     fn begin(&mut self, context: &mut actix::Context<Self>) {
-        self.cradle.habitat.began(&self.cradle.slot);
-        self.with_scope(context, |behaviour, scope| behaviour.start(scope));
+        let started = self.with_scope(context, |behaviour, scope| behaviour.start(scope));
+        if started.is_some() {
+            self.cradle.habitat.began(&self.cradle.slot);
+        }
     }
 }
 

@@ -152,6 +152,8 @@ impl Handles<NodeReported> for Inventory {
                 self.sold = 0;
                 return;
             }
+            // Before the first report nothing is known, which is not the same as a fleet of none.
+            Update::Complete if self.revision == 0 => return,
             Update::Complete => {}
         }
         self.publish();

@@ -100,8 +100,6 @@ pub struct NodePool {
 struct Member {
     facts: Arc<ArcSwap<NodeFacts>>,
     actor: Child<Node>,
-    /// Whether the pool has spoken for it since it was quarantined.
-    spoken_for: bool,
 }
 
 impl NodePool {
@@ -151,14 +149,7 @@ impl NodePool {
         let actor = scope.child(&name.0, move || {
             Node::new(node.clone(), Arc::clone(&cell), wiring.clone())
         });
-        self.nodes.insert(
-            name,
-            Member {
-                facts,
-                actor,
-                spoken_for: false,
-            },
-        );
+        self.nodes.insert(name, Member { facts, actor });
     }
 
     fn remove(&mut self, name: &NodeName, scope: &Scope<'_, Self>) {
@@ -277,7 +268,7 @@ impl Handles<IdentityFinished> for NodePool {
             }
         };
         if self.source.trouble.is_none() {
-            tracing::warn!(code, message, "the cluster cannot be used yet");
+            tracing::warn!(code, reason = message, "the cluster cannot be used yet");
         }
         self.source.trouble = Some(Trouble {
             code: code.to_owned(),
@@ -325,7 +316,7 @@ impl Handles<NodesObserved> for NodePool {
                 let server = self.wiring.cluster.describe().server;
                 let message = format!("the node watch of {server} is broken: {error}; trying again");
                 if self.source.trouble.is_none() {
-                    tracing::warn!(message, "the last picture stays, and ages");
+                    tracing::warn!(reason = message, "the last picture stays, and ages");
                 }
                 self.source.trouble = Some(Trouble {
                     code: "unreachable".to_owned(),
@@ -339,22 +330,24 @@ impl Handles<NodesObserved> for NodePool {
 
 impl Handles<RoundDue> for NodePool {
     fn handle(&mut self, _: RoundDue, scope: &mut Scope<'_, Self>) {
-        let mut quarantined = Vec::new();
-        for (name, member) in &mut self.nodes {
-            let failed = member.actor.state() == ActorState::Failed;
-            if failed && !member.spoken_for {
-                quarantined.push((name.clone(), member.facts.load_full()));
-            }
-            member.spoken_for = failed;
-        }
+        let failed = self
+            .nodes
+            .iter()
+            .filter(|(_, member)| member.actor.state() == ActorState::Failed);
+        let quarantined: Vec<_> = failed
+            .map(|(name, member)| (name.clone(), member.facts.load_full()))
+            .collect();
         for (name, facts) in quarantined {
-            tracing::error!(node = %name, "the node's actor is quarantined: the node is not sold");
             let last = self.wiring.bus.inventory_nodes.get(&name.0);
-            self.speak_for(
-                &name,
-                Some(quarantined_report(&name, &facts, last.as_deref())),
-                scope,
-            );
+            let told = |report: &NodeReport| report.reasons.iter().any(|reason| reason.code == QUARANTINED);
+            if !last.as_deref().is_some_and(told) {
+                tracing::error!(node = %name, "the node's actor is quarantined: the node is not sold");
+                self.speak_for(
+                    &name,
+                    Some(quarantined_report(&name, &facts, last.as_deref())),
+                    scope,
+                );
+            }
         }
         scope.after(ROUND, RoundDue);
     }
@@ -370,8 +363,6 @@ fn quarantined_report(name: &NodeName, facts: &NodeFacts, last: Option<&NodeRepo
         ..NodeReport::default()
     });
     report.sellable = false;
-    // The last report may be the one of an earlier quarantine.
-    report.reasons.retain(|reason| reason.code != QUARANTINED);
     report.reasons.insert(
         0,
         NodeReason {

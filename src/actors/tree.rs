@@ -106,7 +106,7 @@ impl ActorTree {
                 path: path.to_owned(),
             })?
             .retry
-            .notify_one();
+            .notify_waiters();
         Ok(())
     }
 

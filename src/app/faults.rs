@@ -81,6 +81,7 @@ pub(super) fn to_api(fault: Fault) -> ApiFault {
     }
 }
 
+/// Retry-After knows whole seconds only: a little longer is right, none at all is not.
 fn seconds(wait: Duration) -> u32 {
-    u32::try_from(wait.as_secs()).unwrap_or(u32::MAX)
+    u32::try_from(wait.as_millis().div_ceil(1000)).unwrap_or(u32::MAX)
 }

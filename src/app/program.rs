@@ -124,20 +124,29 @@ fn tell_of(event: &SupervisionEvent, bus: &Bus, metrics: &Metrics) {
     let (what, message) = match &event.what {
         Happening::Restarted => (ActorEventKind::Restarted, String::new()),
         Happening::Faulted { class, message, next } => {
-            let cause = serde_json::to_value(class)
-                .ok()
-                .and_then(|class| class.as_str().map(str::to_owned));
-            let labels = RestartLabels {
-                kind: event.kind.name().to_owned(),
-                cause: cause.unwrap_or_default(),
-            };
-            metrics.actor_restarts.get_or_create(&labels).inc();
+            // Only what is followed by another incarnation is a restart.
+            if *next == ActorState::Backoff {
+                let cause = serde_json::to_value(class)
+                    .ok()
+                    .and_then(|class| class.as_str().map(str::to_owned));
+                let labels = RestartLabels {
+                    kind: event.kind.name().to_owned(),
+                    cause: cause.unwrap_or_default(),
+                };
+                metrics.actor_restarts.get_or_create(&labels).inc();
+            }
             let what = match next {
                 ActorState::Failed => ActorEventKind::Quarantined,
                 ActorState::Stopping => ActorEventKind::Escalated,
                 ActorState::Starting | ActorState::Running | ActorState::Backoff => ActorEventKind::Faulted,
             };
-            tracing::warn!(actor = event.path, ?class, ?what, message, "supervision");
+            tracing::warn!(
+                actor = event.path,
+                ?class,
+                ?what,
+                reason = message,
+                "an actor failed"
+            );
             (what, message.clone())
         }
     };

@@ -28,21 +28,17 @@ use crate::{
         tls::{CertificateFiles, TlsOptions},
     },
     config::{Config, ConfigError},
-    ports::{
-        clock::{Clock, SystemClock},
-        telemetry::Metrics,
-    },
+    ports::clock::{Clock, SystemClock},
     sim::embedded::{self, Embedded, EmbeddedError},
-    store,
 };
 
 use ports::Ports;
 pub use ports::PortsError;
 
 /// How long calls in flight may take at a stop.
-const CALLS_DEADLINE: Duration = Duration::from_secs(10);
+const CALLS_DEADLINE: Duration = Duration::from_secs(9);
 /// How long the actors may take after that.
-const ACTORS_DEADLINE: Duration = Duration::from_secs(10);
+const ACTORS_DEADLINE: Duration = Duration::from_secs(9);
 /// How long the store and the embedded cluster may take to close.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 /// How long the banner waits for the program to be ready before it says that it is not.
@@ -128,13 +124,6 @@ pub fn reset_embedded(config: &Config) -> Result<bool, EmbeddedError> {
     embedded::reset(&ports::embedded_directory(config))
 }
 
-/// What the store is told when no program runs on it.
-#[must_use]
-pub fn offline_store_options(config: &Config) -> store::Options {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-    ports::store_options(config, &clock, &Metrics::new(crate::VERSION, crate::REVISION))
-}
-
 /// What ends a run.
 enum End {
     Signal(&'static str),
@@ -186,10 +175,16 @@ async fn serve(config: &Config, io: Handle, mut announce: impl FnMut(&str)) -> R
         // Nobody hears it only when the program stops.
         let _ = lost_thread.send(lost);
     }));
-    wait_until_ready(&program).await;
+    let early = tokio::select! {
+        () = wait_until_ready(&program) => None,
+        signal = signals.next() => Some(End::Signal(signal)),
+    };
     announce(&banner::render(config, &api, &program.face.status()));
 
     let end = loop {
+        if let Some(end) = early {
+            break end;
+        }
         tokio::select! {
             signal = signals.next() => break End::Signal(signal),
             path = program.lost() => break End::Lost(path),

@@ -34,6 +34,9 @@ pub async fn run(
     }
     let inventory = fetch(connection).await?;
     console.show(format, &inventory, table)?;
+    if !inventory.ready && format == Format::Table {
+        console.say("this is not all, or too old: the provider is not ready; `freehold status` says why");
+    }
     Ok(Exit::Done)
 }
 

@@ -14,6 +14,7 @@ use crate::{
         serve::{PortsError, ServeError},
     },
     config::{Config, ConfigError, Sources},
+    sim::{embedded::EmbeddedError, journal::JournalError},
 };
 
 /// Where the configuration comes from.
@@ -79,7 +80,7 @@ pub fn embedded(
     let config = setup.load()?;
     if action == Some(EmbeddedAction::Reset) {
         let was_there =
-            app::serve::reset_embedded(&config).map_err(|error| Failure::failed(chain(&error)))?;
+            app::serve::reset_embedded(&config).map_err(|error| ServeError::from(PortsError::from(error)))?;
         console.say(if was_there {
             "the embedded cluster forgot everything; the next start makes the sample fleet anew"
         } else {
@@ -105,6 +106,12 @@ impl From<ServeError> for Failure {
             ServeError::Ports(PortsError::Cluster(error)) => {
                 Self::new(Exit::BadInput, ConfigError::CODE, error.to_string()).field("cluster.kubeconfig")
             }
+            ServeError::Ports(PortsError::Embedded(EmbeddedError::Fleet(error))) => {
+                Self::new(Exit::BadInput, ConfigError::CODE, chain(&error)).field("embedded.fleet")
+            }
+            ServeError::Ports(PortsError::Embedded(
+                error @ EmbeddedError::Journal(JournalError::Locked { .. }),
+            )) => Self::new(Exit::Conflict, "embedded_locked", chain(&error)),
             error @ (ServeError::Ports(_)
             | ServeError::Api(_)
             | ServeError::Runtime(_)

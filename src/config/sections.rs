@@ -400,9 +400,17 @@ impl InventoryConfig {
                 .key(format!("inventory.overrides.{name}"))
                 .origin(value.origin()));
         }
+        let new_nodes = reader.choice("new-nodes", &[("sell", NewNodes::Sell), ("hold", NewNodes::Hold)])?;
+        if new_nodes == NewNodes::Hold {
+            return Err(ConfigError::new(
+                "this release cannot hold nodes back yet: new ones are sold at once",
+            )
+            .key("inventory.new-nodes")
+            .hint("cordon a node (kubectl cordon NODE) to keep it from being sold"));
+        }
         let made = Self {
             max_age: reader.duration("max-age", TENTH_OF_A_SECOND)?,
-            new_nodes: reader.choice("new-nodes", &[("sell", NewNodes::Sell), ("hold", NewNodes::Hold)])?,
+            new_nodes,
             overrides: BTreeMap::new(),
         };
         reader.done(made)

@@ -163,14 +163,21 @@ impl NodeFacts {
         let amount = |resource: &str| Amount {
             quantity: quantity(resource),
         };
+        // A resource that cannot be read has an unknown number of cards, and so has a node without any list.
+        let unreadable = |resource: &str| {
+            let field = format!("status.allocatable.{resource}");
+            self.problems.iter().any(|problem| problem.field == field)
+        };
         let cards: BTreeMap<String, Quantity> = GPU_RESOURCES
             .into_iter()
-            .filter(|resource| self.allocatable.contains_key(*resource))
+            .filter(|resource| self.allocatable.contains_key(*resource) || unreadable(resource))
             .map(|resource| (resource.to_owned(), quantity(resource)))
             .collect();
-        let all_cards = cards
-            .values()
-            .try_fold(0_i64, |sum, cards| sum.checked_add(cards.allocatable?));
+        let gpu = if self.allocatable.is_empty() {
+            Gpu::default()
+        } else {
+            Gpu::of(cards)
+        };
         let reasons = self.reasons_against();
         NodeReport {
             name: name.to_string(),
@@ -181,14 +188,7 @@ impl NodeFacts {
             cpu: amount("cpu"),
             memory: amount("memory"),
             ephemeral_storage: amount("ephemeral-storage"),
-            gpu: Gpu {
-                quantity: Quantity {
-                    allocatable: all_cards,
-                    allocated: None,
-                    reserved: None,
-                },
-                resources: cards,
-            },
+            gpu,
             labels: self.labels.clone(),
             problems: self.problems.clone(),
         }
@@ -266,6 +266,20 @@ mod tests {
         let gpu = facts.report(&"a".into()).gpu;
         assert_eq!(gpu.quantity.allocatable, Some(6));
         assert_eq!(gpu.resources.len(), 2);
+        facts.problems = vec![NodeProblem {
+            field: "status.allocatable.gpu.intel.com/xe".into(),
+            message: "banana".into(),
+        }];
+        assert_eq!(
+            facts.report(&"a".into()).gpu.quantity.allocatable,
+            None,
+            "a part is unknown"
+        );
+        assert_eq!(
+            NodeFacts::default().report(&"a".into()).gpu.quantity.allocatable,
+            None
+        );
+        facts.problems.clear();
         facts.allocatable.insert("nvidia.com/gpu".into(), i64::MAX);
         assert_eq!(
             facts.report(&"a".into()).gpu.quantity.allocatable,

@@ -30,7 +30,7 @@ use super::{
     faults::{BadFault, Fault, Faults},
     fleet::{Fleet, FleetError},
     journal::{Journal, JournalError},
-    objects::{Objects, ObjectsOptions},
+    objects::{Objects, ObjectsOptions, Resource},
     serve::{Credentials, ServeError, Server},
     world::{Pace, World, WorldOptions, containers::SimulatedContainers},
 };
@@ -169,7 +169,9 @@ impl Embedded {
                             clean: loaded.clean,
                             dropped_bytes: loaded.dropped_bytes,
                         });
-                        Objects::restore(settings, loaded.snapshot)
+                        let objects = Objects::restore(settings, loaded.snapshot);
+                        refuse_a_torso(&objects, directory)?;
+                        objects
                     }
                 };
                 (objects, Some(journal))
@@ -302,6 +304,21 @@ async fn live(options: WorldOptions, stop: CancellationToken) {
         }
         tokio::time::sleep(BEFORE_ANEW).await;
     }
+}
+
+/// Every cluster has a `kube-system`: without it the beginning is gone, such as a snapshot that was removed.
+fn refuse_a_torso(objects: &Objects, directory: &Path) -> Result<(), JournalError> {
+    if objects
+        .get(&Resource::new("", "namespaces"), "", "kube-system")
+        .is_some()
+    {
+        return Ok(());
+    }
+    Err(JournalError::Damaged {
+        path: directory.to_owned(),
+        offset: 0,
+        what: "the namespace kube-system is missing, so its beginning is gone".to_owned(),
+    })
 }
 
 /// Forgets the objects a directory remembers, so that the next start makes a new cluster. The CA and the

@@ -141,16 +141,6 @@ impl Journal {
         let mut memory = Memory::default();
         let snapshot_bytes = files.read_snapshot(&mut memory)?;
         let numbers = files.journals()?;
-        if let Some(first) = numbers.first()
-            && *first > 1
-            && snapshot_bytes == 0
-        {
-            return Err(JournalError::Damaged {
-                path: files.snapshot_path(),
-                offset: 0,
-                what: format!("it is missing, and the journals begin with number {first}"),
-            });
-        }
         let mut dropped_bytes = 0;
         let mut journalled = 0;
         for (place, number) in numbers.iter().enumerate() {

@@ -134,3 +134,15 @@ fn a_fault_that_makes_no_sense_is_refused_with_what_would() {
     assert!((200..300).contains(&serving.http("DELETE", "/debug/faults", "").0));
     assert_eq!(serving.terminate(), 0);
 }
+
+#[test]
+fn a_quiet_cluster_stays_fresh_also_when_the_picture_may_not_be_old() {
+    let directory = tempfile::tempdir().unwrap();
+    let serving = Serving::start(directory.path(), &["--set", "inventory.max-age=4s"]);
+    for _ in 0..60 {
+        let status = serving.document(&["status"]);
+        assert_eq!(status["ready"], true, "{status}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(serving.terminate(), 0);
+}

@@ -308,7 +308,7 @@ fn a_node_whose_actor_fails_every_time_is_quarantined_and_everything_else_lives_
         );
         let text = world.program.face.metrics_text();
         assert!(
-            text.contains(r#"freehold_actor_restarts_total{kind="node",cause="panic"} 6"#),
+            text.contains(r#"freehold_actor_restarts_total{kind="node",cause="panic"} 5"#),
             "{text}"
         );
         world

@@ -175,3 +175,60 @@ fn the_embedded_cluster_alone_outlives_the_program() {
     alone.kill().unwrap();
     alone.wait().unwrap();
 }
+
+#[test]
+fn a_store_that_is_not_there_is_not_found_even_when_some_server_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let serving = Serving::start(directory.path(), &[]);
+    let listen = format!("api.grpc.listen={}", serving.grpc);
+    for action in [&["verify"][..], &["info"], &["backup", "copy"]] {
+        let arguments = [
+            &["store"],
+            action,
+            &["--set", "store.path=elsewhere", "--set", &listen],
+        ]
+        .concat();
+        let output = freehold(directory.path(), &arguments).output().unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(4),
+            "{action:?}: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+        let arguments = [&["store"], action, &["--set", &listen]].concat();
+        let output = freehold(directory.path(), &arguments).output().unwrap();
+        assert!(
+            output.status.success(),
+            "{action:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    assert_eq!(serving.terminate(), 0);
+}
+
+#[test]
+fn sigterm_while_it_starts_is_an_orderly_stop() {
+    let directory = tempfile::tempdir().unwrap();
+    for delay in [60_u64, 120, 250, 500] {
+        let mut process = freehold(directory.path(), &["--set", "embedded.nodes=2000"])
+            .args([
+                "--set",
+                "api.grpc.listen=127.0.0.1:0",
+                "--set",
+                "api.http.listen=127.0.0.1:0",
+            ])
+            .args(["--set", "embedded.listen=", "--set", "embedded.persist=false"])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(delay));
+        crate::process::signal(process.id(), "TERM");
+        let status = process.wait().unwrap();
+        // Before the first line of the program has run there is nobody to handle it.
+        assert!(
+            status.code() == Some(0) || (status.code().is_none() && delay < 100),
+            "{delay} ms: {status}"
+        );
+    }
+}

@@ -203,7 +203,7 @@ async fn a_foreign_host_or_origin_is_refused_on_loopback() {
     let request =
         "GET http://evil.example/api/v1/status HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     assert_eq!(raw(address, request).await.status, 403);
-    let fine = "GET /api/v1/status HTTP/1.1\r\nhost: localhost:1\r\norigin: http://127.0.0.1:3000\r\nconnection: close\r\n\r\n";
+    let fine = "GET /api/v1/status HTTP/1.1\r\nhost: localhost:1\r\norigin: http://localhost:1\r\nconnection: close\r\n\r\n";
     assert_eq!(raw(address, fine).await.status, 200);
 }
 

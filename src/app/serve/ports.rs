@@ -161,7 +161,7 @@ fn report_close(error: &StoreError) {
 }
 
 /// What the store is told.
-pub(crate) fn store_options(config: &Config, clock: &Arc<dyn Clock>, metrics: &Metrics) -> StoreOptions {
+fn store_options(config: &Config, clock: &Arc<dyn Clock>, metrics: &Metrics) -> StoreOptions {
     let flushes = metrics.store_flush_seconds.clone();
     StoreOptions {
         key_file: Some(config.store.key_file.clone()),

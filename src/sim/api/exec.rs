@@ -4,7 +4,7 @@
 use axum::{
     extract::{
         FromRequestParts,
-        ws::{Message, WebSocket, WebSocketUpgrade},
+        ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code},
     },
     response::Response,
 };
@@ -128,6 +128,11 @@ async fn converse(
         let status = end_status(&outcome).to_string();
         // The client may be gone; then nobody wants to know.
         if send(&mut sink, ERROR, status.as_bytes()).await.is_ok() {
+            let ended = CloseFrame {
+                code: close_code::NORMAL,
+                reason: Utf8Bytes::from_static(""),
+            };
+            sink.send(Message::Close(Some(ended))).await.ok();
             sink.close().await.ok();
         }
     }

@@ -88,13 +88,9 @@ impl Files {
         Ok(numbers)
     }
 
-    pub(super) fn snapshot_path(&self) -> PathBuf {
-        self.directory.join(SNAPSHOT)
-    }
-
     /// Reads the snapshot; returns its size, 0 when there is none.
     pub(super) fn read_snapshot(&self, memory: &mut Memory) -> Result<u64, JournalError> {
-        let path = self.snapshot_path();
+        let path = self.directory.join(SNAPSHOT);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),

@@ -779,7 +779,7 @@ async fn hostile_objects_are_refused_and_never_a_panic() {
             .await
             .unwrap_err()
             .code,
-        422
+        400
     );
     world
         .raw(
