@@ -87,6 +87,15 @@ impl Ask {
             .ok_or_else(|| no_actor(path.unwrap_or("root")))
     }
 
+    pub(crate) fn retry(&self, path: &str) -> Result<(), ApiError> {
+        self.provider.retry(path).map_err(|error| match error {
+            ProvokeError::UnknownActor { path } => no_actor(&path),
+            ProvokeError::Unreachable { .. } => ApiError::Unavailable {
+                message: error.to_string(),
+            },
+        })
+    }
+
     pub(crate) fn provoke(&self, path: &str, fault: ProvokedFault) -> Result<(), ApiError> {
         self.debugging()?;
         if path.is_empty() || path.len() > MAX_PATH {

@@ -31,6 +31,12 @@ pub trait Provider: fmt::Debug + Send + Sync + 'static {
     /// The actors from `path` (from the root when absent) down to `depth` levels below it.
     fn actors(&self, path: Option<&str>, depth: Option<u32>) -> Option<ActorReport>;
 
+    /// Has a quarantined actor tried again now; one that runs does not notice.
+    ///
+    /// # Errors
+    /// When there is no such actor.
+    fn retry(&self, path: &str) -> Result<(), ProvokeError>;
+
     /// Makes an actor fail. Only called with `debug.enabled`.
     ///
     /// # Errors

@@ -102,6 +102,12 @@ impl Provider for Face {
         self.tree.describe(path, depth)
     }
 
+    fn retry(&self, path: &str) -> Result<(), ProvokeError> {
+        self.tree.retry(path).map_err(|_| ProvokeError::UnknownActor {
+            path: path.to_owned(),
+        })
+    }
+
     fn provoke(&self, path: &str, fault: ProvokedFault) -> Result<(), ProvokeError> {
         self.tree.provoke(path, fault).map_err(|error| match error {
             tree::ProvokeError::NotFound { path } => ProvokeError::UnknownActor { path },

@@ -294,6 +294,12 @@ pub enum DebugAction {
         #[command(subcommand)]
         action: FaultAction,
     },
+    /// Have a quarantined actor tried again now; needs no debug.enabled
+    #[command(after_help = "Example:\n  freehold debug retry root/node-pool/node-0003")]
+    Retry {
+        /// The actor, as `freehold actors` shows it
+        path: String,
+    },
     /// Make an actor panic, freeze or stop
     #[command(after_help = "Example:\n  freehold debug provoke root/node-pool/node-0003 --kind panic")]
     Provoke {

@@ -23,6 +23,16 @@ pub async fn run(
     console: &mut Console<'_>,
 ) -> Result<Exit, Failure> {
     match action {
+        DebugAction::Retry { path } => {
+            let request = private_v1::RetryActorRequest { path: path.clone() };
+            let mut client = DebugServiceClient::new(connection.wire().await?);
+            connection
+                .answer(client.retry_actor(connection.request(request)))
+                .await?;
+            console.say(&format!(
+                "{path} is tried again; look with `freehold actors {path}`"
+            ));
+        }
         DebugAction::Provoke { path, kind } => {
             wire::actor::parse_provoked(&kind)
                 .map_err(|error| Failure::bad_input("--kind", error.to_string()))?;

@@ -252,6 +252,13 @@ impl DebugService for Fake {
         Ok(Response::new(private_v1::ListActorsResponse { actor }))
     }
 
+    async fn retry_actor(
+        &self,
+        _: Request<private_v1::RetryActorRequest>,
+    ) -> Result<Response<private_v1::RetryActorResponse>, Status> {
+        Ok(Response::new(private_v1::RetryActorResponse {}))
+    }
+
     async fn provoke_fault(
         &self,
         _: Request<private_v1::ProvokeFaultRequest>,

@@ -101,6 +101,7 @@ impl NodeFacts {
     #[must_use]
     pub fn reasons_against(&self) -> Vec<NodeReason> {
         let mut reasons = Vec::new();
+        let unready = self.conditions.get("Ready") != Some(&ConditionStatus::True);
         let mut against = |code: &str, message: String| {
             reasons.push(NodeReason {
                 code: code.to_owned(),
@@ -123,16 +124,27 @@ impl NodeFacts {
                 "spec.unschedulable is set (kubectl uncordon releases it)".to_owned(),
             );
         }
+        // What Kubernetes adds itself for a state that is already named says nothing new.
+        let named = |taint: &Taint| match taint.key.as_str() {
+            "node.kubernetes.io/unschedulable" => self.unschedulable,
+            "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable" => unready,
+            _ => false,
+        };
         for taint in self
             .taints
             .iter()
-            .filter(|taint| taint.effect != "PreferNoSchedule")
+            .filter(|taint| taint.effect != "PreferNoSchedule" && !named(taint))
         {
+            let value = if taint.value.is_empty() {
+                String::new()
+            } else {
+                format!("={}", taint.value)
+            };
             against(
                 "tainted",
                 format!(
-                    "taint {}={}:{} keeps tenants' pods away",
-                    taint.key, taint.value, taint.effect
+                    "taint {}{value}:{} keeps tenants' pods away",
+                    taint.key, taint.effect
                 ),
             );
         }
@@ -256,6 +268,21 @@ mod tests {
         );
         assert_eq!(facts.report(&"a".into()).memory.quantity.allocatable, None);
         assert_eq!(codes(&NodeFacts::default())[0], "not_ready");
+    }
+
+    #[test]
+    fn a_state_that_kubernetes_also_taints_is_named_once() {
+        let mut facts = sold();
+        facts.unschedulable = true;
+        let (key, effect) = ("node.kubernetes.io/unschedulable".into(), "NoSchedule".into());
+        facts.taints = vec![Taint {
+            key,
+            value: String::new(),
+            effect,
+        }];
+        assert_eq!(codes(&facts), ["cordoned"]);
+        facts.unschedulable = false;
+        assert_eq!(codes(&facts), ["tainted"]);
     }
 
     #[test]

@@ -146,3 +146,30 @@ fn a_quiet_cluster_stays_fresh_also_when_the_picture_may_not_be_old() {
     }
     assert_eq!(serving.terminate(), 0);
 }
+
+#[test]
+fn a_quarantined_node_is_not_sold_and_is_tried_again_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let serving = Serving::start(directory.path(), &["--set", "debug.enabled=true"]);
+    let path = "root/node-pool/node-0002";
+    let actor = || serving.document(&["actors", path]);
+    while actor()["state"] != "failed" {
+        serving.http(
+            "POST",
+            &format!("/debug/actors/{path}/fault"),
+            r#"{"kind":"panic"}"#,
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let node = || serving.document(&["inventory"])["nodes"][2].clone();
+    wait_for("not sold", || node()["reasons"][0]["code"] == "quarantined");
+    assert!(serving.client(&["debug", "retry", path]).status.success());
+    wait_for("sold again", || {
+        actor()["state"] == "running" && node()["sellable"] == true
+    });
+    assert_eq!(
+        serving.client(&["debug", "retry", "root/nobody"]).status.code(),
+        Some(4)
+    );
+    assert_eq!(serving.terminate(), 0);
+}

@@ -24,6 +24,7 @@ pub const RPCS: &[(&str, Rule)] = &[
     ("/freehold.private.v1.AccessService/ListTokens", OPERATOR),
     ("/freehold.private.v1.AccessService/RevokeToken", OPERATOR),
     ("/freehold.private.v1.DebugService/ListActors", OPERATOR),
+    ("/freehold.private.v1.DebugService/RetryActor", OPERATOR),
     ("/freehold.private.v1.DebugService/ProvokeFault", OPERATOR),
     ("/freehold.private.v1.DebugService/ListFaults", OPERATOR),
     ("/freehold.private.v1.DebugService/AddFault", OPERATOR),

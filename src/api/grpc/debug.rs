@@ -8,7 +8,7 @@ use crate::api::{
     proto::private_v1::{
         AddFaultRequest, AddFaultResponse, ClearFaultsRequest, ClearFaultsResponse, ListActorsRequest,
         ListActorsResponse, ListFaultsRequest, ListFaultsResponse, ProvokeFaultRequest, ProvokeFaultResponse,
-        debug_service_server::DebugService,
+        RetryActorRequest, RetryActorResponse, debug_service_server::DebugService,
     },
     wire,
 };
@@ -22,6 +22,14 @@ impl DebugService for Service {
         let ListActorsRequest { path, depth } = request.into_inner();
         let actor = Some(wire::actor::render(self.ask.actors(Some(&path), depth)?));
         Ok(Response::new(ListActorsResponse { actor }))
+    }
+
+    async fn retry_actor(
+        &self,
+        request: Request<RetryActorRequest>,
+    ) -> Result<Response<RetryActorResponse>, Status> {
+        self.ask.retry(&request.into_inner().path)?;
+        Ok(Response::new(RetryActorResponse {}))
     }
 
     async fn provoke_fault(

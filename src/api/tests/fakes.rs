@@ -150,6 +150,16 @@ impl Provider for FakeProvider {
         matches!(path, None | Some("root")).then(sample_actor)
     }
 
+    fn retry(&self, path: &str) -> Result<(), ProvokeError> {
+        if path == "root" {
+            Ok(())
+        } else {
+            Err(ProvokeError::UnknownActor {
+                path: path.to_owned(),
+            })
+        }
+    }
+
     fn provoke(&self, path: &str, fault: ProvokedFault) -> Result<(), ProvokeError> {
         if path != "root/node-pool/n1" {
             return Err(ProvokeError::UnknownActor { path: path.into() });

@@ -26,6 +26,7 @@ const EXPECTED_RPCS: &[(&str, &str)] = &[
     ("/freehold.private.v1.AccessService/ListTokens", "o"),
     ("/freehold.private.v1.AccessService/RevokeToken", "o"),
     ("/freehold.private.v1.DebugService/ListActors", "o"),
+    ("/freehold.private.v1.DebugService/RetryActor", "o"),
     ("/freehold.private.v1.DebugService/ProvokeFault", "o"),
     ("/freehold.private.v1.DebugService/ListFaults", "o"),
     ("/freehold.private.v1.DebugService/AddFault", "o"),
