@@ -55,10 +55,30 @@ pub struct Gone {
     pub oldest: u64,
 }
 
+/// About how many bytes of objects one ring keeps: a few large ones must not fill the memory.
+const MOST_BYTES: usize = 32 << 20;
+
+/// About how many bytes an object takes.
+fn weight(value: &Value) -> usize {
+    const EACH: usize = 32;
+    EACH + match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| EACH + key.len() + weight(value))
+            .sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
 /// The last changes of one resource, or of all.
 #[derive(Debug)]
 pub(super) struct Ring {
     changes: VecDeque<Change>,
+    /// What each of the changes weighs, and all together.
+    weights: VecDeque<usize>,
+    weight: usize,
     capacity: usize,
     /// Changes up to this revision are forgotten.
     forgotten: u64,
@@ -69,6 +89,8 @@ impl Ring {
     pub(super) fn new(capacity: usize, forgotten: u64) -> Self {
         Self {
             changes: VecDeque::new(),
+            weights: VecDeque::new(),
+            weight: 0,
             capacity: capacity.max(1),
             forgotten,
             wake: watch::Sender::new(forgotten),
@@ -76,13 +98,18 @@ impl Ring {
     }
 
     pub(super) fn push(&mut self, change: Change) {
-        if self.changes.len() >= self.capacity
-            && let Some(oldest) = self.changes.pop_front()
-        {
+        let weight = weight(&change.object);
+        while self.changes.len() >= self.capacity || self.weight.saturating_add(weight) > MOST_BYTES {
+            let Some(oldest) = self.changes.pop_front() else {
+                break;
+            };
+            self.weight -= self.weights.pop_front().unwrap_or_default();
             self.forgotten = oldest.revision;
         }
         let revision = change.revision;
         self.changes.push_back(change);
+        self.weights.push_back(weight);
+        self.weight += weight;
         self.wake.send_replace(revision);
     }
 
