@@ -5,9 +5,9 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 test: ## everything, at the size of CI: format, lints, tests; a line per tier with its time
-	@FREEHOLD_SCALE=$${FREEHOLD_SCALE:-ci} tests/tiers fmt clippy unit program live
+	@FREEHOLD_SCALE=$${FREEHOLD_SCALE:-ci} tests/tiers fmt clippy unit program
 
-full: ## the same at the figures of the issues
+full: ## the same and the live tier, at the figures of the issues
 	@FREEHOLD_SCALE=full tests/tiers fmt clippy unit program live
 
 test-live: ## only what runs against a real Kubernetes control plane

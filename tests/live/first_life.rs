@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command};
 
 use super::{
-    accounts::Account,
+    accounts::{Account, Audited},
     control_plane::ControlPlane,
     nodes::NodeShape,
     options::Options,
@@ -107,21 +107,23 @@ async fn it_knows_every_node_under_the_shipped_role_and_an_api_server_that_resta
     assert_eq!(serving.document(&["status"])["ready"], true);
     assert_eq!(serving.terminate(), 0);
 
-    eventually("the audit log has it all", || async {
+    let used = eventually("the audit log has it all", || async {
         let used = plane.audited(&account);
         let watched = used
             .iter()
             .any(|call| call.verb == "watch" && call.resource == "nodes");
         watched.then_some(used)
     })
-    .await
-    .iter()
-    .for_each(|call| {
-        assert!(
-            call.code < 400 || call.code >= 429,
-            "refused by the role we ship: {call:?}"
-        )
-    });
+    .await;
+    // A server that has just started refuses for a moment what it allows later; what is never allowed is missing
+    // from the role we ship.
+    let allowed = |wanted: &Audited| {
+        used.iter()
+            .any(|call| call.verb == wanted.verb && call.resource == wanted.resource && call.code < 400)
+    };
+    for call in &used {
+        assert!(allowed(call), "refused by the role we ship: {call:?}");
+    }
 }
 
 #[tokio::test]
